@@ -16,8 +16,9 @@ from iron_lm.parts.norm import Norm, NormConfig
 from iron_lm.parts.part import Part, Weights, bounded, is_prompt, widen
 from iron_lm.parts.projection import Projection, biased
 from iron_lm.parts.rotary import Rotary
+from iron_lm.parts.standing import Standing
 from iron_lm.run import Run
-from iron_ops_aie import MHA, ElementwiseMul, RoPE, Sigmoid
+from iron_ops_aie import ElementwiseMul, RoPE, Sigmoid
 from iron_ops_aie.logistic import logistic
 
 
@@ -115,8 +116,8 @@ class Attention(Part):
     ) -> Any:
         x, angles = bounded(x, rows), bounded(angles, rows)
         q, k, v, gate = self.projected(x, angles)
-        self.cache.write(k, v, is_prompt(x, self.run), chunk, rows, position)
-        return self.mixed(q, *self.cache.upto(position), gate)
+        self.cache.write(k, v, not isinstance(position, Standing) and is_prompt(x, self.run), chunk, rows, position)
+        return self.opened(self.cache.attend(self.by_heads(q), position, **self.scoring), gate)
 
     def projected(self, x: Any, angles: Any) -> tuple[Any, Any, Any, Any]:
         """Queries, keys and values of x (rows, hidden_size), a head a row: (rows * heads, head_dim); and the gates, or None."""
@@ -132,15 +133,20 @@ class Attention(Part):
             v = self.v_norm(v.reshape(n * c.num_kv_heads * c.head_dim // size, size)).reshape(n, c.num_kv_heads * c.head_dim)
         return q, k, v, gate[0] if gate else None
 
-    def mixed(self, q: Any, keys: Any, values: Any, gate: Any, **masks: Any) -> Any:
-        """What comes out, (rows, hidden_size), of queries as `projected` gives them, over keys and values (n, num_kv_heads,
-        head_dim). masks: fields of `MHA`."""
-        c, n = self.config, q.shape[0] // self.config.num_heads
-        given = {"scale": c.scale, "window": c.reach, "soft_cap": c.cap}
-        extra = {name: value for name, value in given.items() if value is not None} | masks
-        q = q.reshape(n, c.num_heads, c.head_dim)
-        o = MHA(q, keys, values, heads_interleaved=True, kv_interleaved=True, **extra)
-        o = o.reshape(n, c.num_heads * c.head_dim)
+    @property
+    def scoring(self) -> dict[str, Any]:
+        """The fields of `MHA` that say how scores are made."""
+        c = self.config
+        return {name: value for name, value in (("scale", c.scale), ("window", c.reach), ("soft_cap", c.cap)) if value is not None}
+
+    def by_heads(self, q: Any) -> Any:
+        """Queries as `projected` gives them -> (rows, num_heads, head_dim)."""
+        c = self.config
+        return q.reshape(q.shape[0] // c.num_heads, c.num_heads, c.head_dim)
+
+    def opened(self, o: Any, gate: Any) -> Any:
+        """What comes out, (rows, hidden_size), of what the heads give, (rows, num_heads, head_dim)."""
+        o = o.reshape(o.shape[0], o.shape[1] * o.shape[2])
         if gate is not None:
             o = ElementwiseMul(o, Sigmoid(gate))
         return self.out(o, bias=self.o_bias)

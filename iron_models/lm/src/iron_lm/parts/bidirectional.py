@@ -12,6 +12,7 @@ from iron_lm.parts.axial_rotary import AxialRotary
 from iron_lm.parts.part import bounded
 from iron_lm.parts.rotary import Rotary
 from iron_lm.run import Run
+from iron_ops_aie import MHA
 
 
 class BidirectionalAttention(Attention):
@@ -32,7 +33,8 @@ class BidirectionalAttention(Attention):
         q, k, v, gate = self.projected(bounded(x, rows), bounded(angles, rows))
         k, v = (y.reshape(n, c.num_kv_heads, c.head_dim) for y in (k, v))
         texts = {} if spans is None else {"spans": bounded(spans, rows)}
-        return self.mixed(q, k, v, gate, causal=False, **texts)
+        o = MHA(self.by_heads(q), k, v, heads_interleaved=True, kv_interleaved=True, causal=False, **self.scoring, **texts)
+        return self.opened(o, gate)
 
     def seen(self, n: int) -> np.ndarray:
         away = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))

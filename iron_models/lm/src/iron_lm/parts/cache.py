@@ -8,7 +8,7 @@ import iron_core as iron
 from iron_core.declare.formats import as_dtype
 from iron_lm.parts.part import of_rows
 from iron_lm.run import Run
-from iron_ops_aie import Copy
+from iron_ops_aie import MHA, Copy
 
 
 class KVCache:
@@ -42,6 +42,10 @@ class KVCache:
                 Copy(new.reshape(n, G, D), of_rows(state, n, self.run, chunk)[:rows])
             else:
                 Copy(new.reshape(G, D), state[position])
+
+    def attend(self, q: Any, position: Any, **fields: Any) -> Any:
+        """Queries (rows, num_heads, head_dim) of a call's own tokens, over keys and values up to each one's own. fields: of `MHA`."""
+        return MHA(q, *self.upto(position), heads_interleaved=True, kv_interleaved=True, **fields)
 
     def upto(self, position: Any) -> tuple[Any, Any]:
         """Keys and values of every token up to `position`, that one's among them."""

@@ -9,6 +9,7 @@ import numpy as np
 import iron_core as iron
 from iron_lm.parts.embedding import Embedding, EmbeddingConfig
 from iron_lm.parts.part import Part, Weights, bounded, is_prompt, of_rows
+from iron_lm.parts.standing import Standing
 from iron_lm.run import Run
 from iron_ops_aie import Copy, ElementwiseAdd
 
@@ -33,6 +34,8 @@ class Positions(Part):
         position: iron.Scratchpad[np.int32],
     ) -> Any:
         x = bounded(x, rows)
+        if isinstance(position, Standing):
+            return ElementwiseAdd(x, self.embedding(position.at, token=None, rows=rows))
         _ = self.embedding.table[position]  # which is checked before each call: there is a row for the last of x
         ids = (Copy(of_rows(self.numbers, x.shape[0], self.run, chunk)),) if is_prompt(x, self.run) else ()
         return ElementwiseAdd(x, self.embedding(*ids, token=position, rows=rows))

@@ -16,6 +16,7 @@ from iron_core.declare.formats import as_dtype
 from iron_core.errors import ParamError, printable
 from iron_lm.fields import counted, flag, is_positive, optional, positive
 from iron_lm.parts.part import Part, Weights, bounded, is_prompt, of_rows
+from iron_lm.parts.standing import Standing
 from iron_lm.run import Run
 from iron_ops_aie import Copy
 
@@ -212,6 +213,8 @@ class Rotary(Part):
         position: iron.Scratchpad[np.int32],
     ) -> Any:
         """x: the rows themselves, looked at for how many there are."""
+        if isinstance(position, Standing):
+            return self.first(rows, position.at)
         if is_prompt(bounded(x, rows), self.run):
             return Copy(of_rows(self.table, x.shape[0], self.run, chunk)[:rows])
         return Copy(self.table[position]).reshape(1, self.config.head_dim)
