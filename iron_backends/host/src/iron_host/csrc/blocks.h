@@ -101,7 +101,8 @@ INLINE void four_rows(const uint8_t* w, int64_t ldw, const int8_t* q, const Grou
 }
 #endif
 
-enum { FEW = 2 };  // rows of X
+// Rows of X: for whom tiles are not made, and who take longer to read the next tiles than to multiply these.
+enum { FEW = 2, SOME = 16 };
 
 // ROWS of X meet tiles at once; `x_rows`: so many meet all tiles of a part before the next ones do, 0 for all.
 template <class F, class O, int ROWS = MOST> void block_matmul(const slots::BlockProduct<O>& g, int32_t tid, int32_t nt) {
@@ -134,10 +135,12 @@ template <class F, class O, int ROWS = MOST> void block_matmul(const slots::Bloc
         else if (i < many) w[i] = made<F>(g.w + matrix * F::size(N, K), N, K, at, (uint8_t*)g.scratch + i * TILE * ldw);
         else w[i] = w[0];
       }
+      int64_t asked = g.in_tiles && M <= SOME ? many * TILE * ldw : 0;  // the tiles that are next
       by_rows<ROWS>(first, end, [&](auto count, int64_t m) {
         Outputs<O> out{c + m * cm, cm, cn, outputs, many > 1 ? TILE : 0};
         enum { MT = decltype(count)::rows };
-        tiles_rows<F, MT>(w, in_order(x, b * M + m), K / 32, out, ahead_of(MT == 1 ? g.ahead : 0, K / 32));
+        Ahead ahead = M == 1 ? ahead_of(g.ahead, K / 32) : ahead_of(asked, K / 32, first, end, m, MT);
+        tiles_rows<F, MT>(w, in_order(x, b * M + m), K / 32, out, ahead);
       });
     }
   }
