@@ -118,12 +118,16 @@ class Bench:
             result.text_operations = encoder_operations(self.weights.path(row.weights), row.lengths) / len(row.lengths)
         elif isinstance(row, Media):
             order = {"do": "vectors", "what": row.what, "count": max(1, round(row.count * self.scale))}
+        elif row.do == "batch":
+            text = self.ids(row.prompt * row.sequences)
+            order = {"do": "batch", "prompts": [text[i :: row.sequences] for i in range(row.sequences)]}
         else:
             order = {"do": row.do, "ids": self.ids(row.prompt)}
-        if isinstance(row, Rate) and row.do == "decode":
+        if isinstance(row, Rate) and row.do != "prompt":
             order["count"] = count = max(4, round(row.count * self.scale))
             file = self.weights.path(row.weights)
-            result.token_bytes = tensor_bytes(file, row.quantize is not None) + cache_bytes(file) * row.mean_context(count)
+            weights = tensor_bytes(file, row.quantize is not None) / row.sequences  # one pass for all of them
+            result.token_bytes = weights + cache_bytes(file) * row.mean_context(count)
         turns = list(workers)
         result.engines = {name: Samples() for name in turns} | result.engines
         for number in range(self.rounds + 1):  # the first is not counted

@@ -26,9 +26,10 @@ class Goal:
 
 @attrs.frozen
 class Rate:
-    """Tokens a second. `do` "decode": `count` tokens after a prompt of `prompt`; "prompt": the prompt itself. `context`:
-    tokens the caches hold. `engines`: names, None for all that take the weights. `quantize`: what Iron makes of projections
-    when it loads them; others run the file as it is. `chunk`: tokens of a prompt that Iron takes at once, None for the usual number."""
+    """Tokens a second. `do` "decode": `count` tokens after a prompt of `prompt`; "prompt": the prompt itself; "batch": as "decode", of
+    `sequences` at once, whose tokens are all counted. `context`: tokens the caches hold, for each sequence. `engines`: names, None for
+    all that take the weights. `quantize`: what Iron makes of projections when it loads them; others run the file as it is. `chunk`:
+    tokens of a prompt that Iron takes at once, None for the usual number."""
 
     key: str
     title: str
@@ -41,12 +42,13 @@ class Rate:
     engines: tuple[str, ...] | None = None
     quantize: str | None = None
     chunk: int | None = None
+    sequences: int = 1
     unit: str = "tok/s"
 
     @property
     def settings(self) -> dict[str, object]:
         """Of its worker; rows of the same ones share it."""
-        return {"context": self.context, "quantize": self.quantize, "chunk": self.chunk}
+        return {"context": self.context, "quantize": self.quantize, "chunk": self.chunk, "sequences": self.sequences}
 
     def mean_context(self, count: int) -> float:
         """Tokens a decode step attends to, on average over `count` of them."""
@@ -196,7 +198,14 @@ def _formats() -> tuple[Rate, ...]:
             Rate(f"decode-{weights}", f"decode, {title}", weights, "decode", 5, Goal(1.5, 0.7), count=count),
             Rate(f"prompt-{weights}", f"prompt of 512, {title}", weights, "prompt", 512, Goal()),
         )
-    )
+    ) + tuple(
+        Rate(
+            f"batch-{sequences}-{weights}", f"decode of {sequences} sequences, {title}", weights, "batch", 32,
+            Goal(1.5 if sequences == 8 else None), count=count, context=128, engines=_BOTH, sequences=sequences,
+        )
+        for weights, title, count in (found[0], found[-2])
+        for sequences in (1, 4, 8)
+    )  # fmt: skip
 
 
 #: The formats that files have.

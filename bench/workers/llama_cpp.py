@@ -18,7 +18,7 @@ import serve  # noqa: E402
 
 
 class LlamaCpp:
-    """settings: checkpoint, threads, context; the file is run as it is."""
+    """settings: checkpoint, threads, context, sequences (side by side, each with such a context); the file is run as it is."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.version = ll.__version__
@@ -30,7 +30,9 @@ class LlamaCpp:
         if not self.model:
             raise RuntimeError("the file does not load")
         params = ll.llama_context_default_params()
-        params.n_ctx = settings["context"]
+        self.sequences = settings.get("sequences", 1)
+        params.n_ctx = settings["context"] * self.sequences
+        params.n_seq_max = self.sequences
         params.n_batch = 2048
         params.n_threads = params.n_threads_batch = settings["threads"]
         self.context = ll.llama_init_from_model(self.model, params)
@@ -73,6 +75,35 @@ class LlamaCpp:
         for _ in range(count):
             seen.append(self._run(seen[-1:]))
         return watch.stop() | {"tokens": count, "ids": seen}
+
+    def batch(self, prompts: list[list[int]], count: int) -> dict[str, Any]:
+        """`count` greedy tokens of each sequence after its first one, a token of each in a call of llama_decode, as the server does it."""
+        ll.llama_memory_clear(ll.llama_get_memory(self.context), True)
+        self.held = []
+        batch = ll.llama_batch_init(max(map(len, prompts)) + len(prompts), 0, 1)
+
+        def run(rows: list[tuple[int, int, int, bool]]) -> list[int]:
+            """Rows of (token, position, sequence, whether its logits count): the tokens most likely next."""
+            batch.n_tokens = len(rows)
+            for i, (token, at, sequence, counts) in enumerate(rows):
+                batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.logits[i] = token, at, 1, counts
+                batch.seq_id[i][0] = sequence
+            if ll.llama_decode(self.context, batch):
+                raise RuntimeError("llama_decode failed")
+            found = (ll.llama_get_logits_ith(self.context, i) for i, row in enumerate(rows) if row[3])
+            return [int(np.argmax(np.ctypeslib.as_array(one, (self.vocab,)))) for one in found]
+
+        try:
+            seen = [run([(token, at, s, at == len(ids) - 1) for at, token in enumerate(ids)]) for s, ids in enumerate(prompts)]
+            watch = serve.Stopwatch()
+            watch.start()
+            for step in range(count):
+                found = run([(one[-1], len(ids) + step, s, True) for s, (one, ids) in enumerate(zip(seen, prompts, strict=True))])
+                for one, token in zip(seen, found, strict=True):
+                    one.append(token)
+            return watch.stop() | {"tokens": count * len(prompts), "ids": seen}
+        finally:
+            ll.llama_batch_free(batch)
 
     def logits(self, ids: list[int], path: str) -> dict[str, Any]:
         """Write float32 (n, vocabulary): the logits after each of `ids`, a decode step a token."""

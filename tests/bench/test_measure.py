@@ -36,6 +36,9 @@ class Fake:
         watch = serve.Stopwatch()
         watch.start()
         return watch.stop() | {{"tokens": count, "wall": count / SPEED, "turn": self.turns}}
+    def batch(self, prompts, count):
+        assert [len(ids) for ids in prompts] == [32] * 4 and len({{tuple(ids) for ids in prompts}}) == 4
+        return dict(tokens=count * len(prompts), wall=count / SPEED, cpu=0.0)
     def vectors(self, count, **order):
         more = {{"operations": 3.0}} if "what" in order else {{}}
         return dict(texts=count, wall=count / SPEED, cpu=0.0, **order, **more)
@@ -103,6 +106,15 @@ def test_rows_of_vectors(pretend: Any) -> None:
     assert {name: s.values for name, s in result.engines.items()} == {"iron": [pytest.approx(100)] * 2, "other": [pytest.approx(50)] * 2}
     assert result.text_operations == 36 and result.verdict == "met"
     assert [len(ids) for ids in measure.drawn_ids((8, 16))] == [8, 16] == [len({*ids}) for ids in measure.drawn_ids((8, 16))]
+
+
+def test_rows_of_sequences(pretend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts that differ; tokens of all sequences a second, for each of which a share of the weights and its own cache are read."""
+    bench, _ = pretend("iron", "other")
+    monkeypatch.setattr(measure.Bench, "ids", lambda self, count: list(range(count)))
+    (result,) = bench.run([Rate("b", "batch", "q4_1", "batch", 32, Goal(), count=16, sequences=4)])
+    assert {name: s.values for name, s in result.engines.items()} == {"iron": [pytest.approx(400)] * 2, "other": [pytest.approx(200)] * 2}
+    assert result.token_bytes == 4 / 4 + 4 * (32 + 8.5)
 
 
 def test_rows_of_media(pretend: Any) -> None:

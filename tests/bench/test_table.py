@@ -115,3 +115,5 @@ def test_rows_of_formats() -> None:
         assert row.do != "decode" or (row.goal.ratio, row.goal.read) == (1.5, 0.7)
     kinds = [row.weights for row in FORMATS if row.key.startswith("decode-")]
     assert kinds == [row.weights for row in FORMATS if row.key.startswith("prompt-")] and len(kinds) == 7
+    side = [(row.sequences, row.goal.ratio) for row in FORMATS if isinstance(row, Rate) and row.do == "batch"]
+    assert side == [(1, None), (4, None), (8, 1.5)] * 2
