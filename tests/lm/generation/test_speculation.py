@@ -90,10 +90,10 @@ def test_an_answer_is_the_same(tiny: Any, sessions: Any, sampler: Sampler) -> No
 
 
 def test_right_guesses_are_read_together(tiny: Any, sessions: Any) -> None:
-    """Of 15 a pass, after the first, which reads the prompt, and one of four guesses and one of eight: 61 tokens are six passes."""
+    """Of 15 a pass, after the first, which reads the prompt, and one of three guesses and one of seven: 61 tokens are six passes."""
     plain, guessing = sessions
     ids = tiny.ids[:10]
-    want = plain.generate(ids, 1 + 5 + 9 + 16 + 16 + 14)
+    want = plain.generate(ids, 1 + 4 + 8 + 16 + 16 + 16)
     speculation = Speculation(Told(want, 10), 15)
     guessing.reset()
     assert guessing.generate(ids, len(want), speculation=speculation) == want
@@ -110,7 +110,7 @@ def test_wrong_guesses_pause(tiny: Any, sessions: Any) -> None:
     proposer = Told(want, 10, 1.0)
     speculation = Speculation(proposer, 15)
     assert guessing.generate(ids, 110, speculation=speculation) == want
-    assert speculation.accepted == 0 and speculation.proposed <= 4 + proposer.asked
+    assert speculation.accepted == 0 and speculation.proposed == 3 * proposer.asked
     assert proposer.asked <= 1 + 4 + (110 - 1 - 2 - 4 - 8) // 16 + 2
 
 

@@ -63,6 +63,7 @@ class Session:
         self.held: list[int] = []
         self.snapshots = Snapshots(self.compiled, model.recurrent) if model.recurrent else None
         self.base = 0  # the first token in the caches that slide
+        self._caches = model.caches
         self.drafts: Drafts | None = None
         self._turn = Turn(f"a session of {type(model).__name__}")
         self._sampler: Sampler | None = None
@@ -237,11 +238,14 @@ class Session:
                 return answer
             history.append(token)
 
-    def read(self, history: list[int], guesses: list[int]) -> np.ndarray:
-        """float32 (guesses + 1, vocab): the logits after `history`, and after each of the guesses behind it."""
+    def read(self, history: list[int], guesses: list[int]) -> tuple[np.ndarray, int]:
+        """float32 (guesses + 1, vocab): the logits after `history`, and after each of the guesses behind it; and what the graph draws
+        from the last."""
         if not guesses:
-            return self._run(history)[0].reshape(1, -1)
-        return self.drafting().step([*history, *guesses], len(guesses) + 1)[0]
+            logits, drawn = self._run(history)
+            return logits.reshape(1, -1), drawn["token"]
+        rows, carried = self.drafting().step([*history, *guesses], len(guesses) + 1)
+        return rows, carried.token
 
     def drafting(self) -> Drafts:
         """What reads several tokens in a step. UsageError for a model with states that cannot go back."""
@@ -300,7 +304,7 @@ class Session:
         """How many tokens of these the caches hold, as far as they can go back."""
         common = shared(self.held, ids)
         # Where nothing says what stands of a history, every prompt runs from its start; so it does where what it sees is held no longer.
-        same = min((cache.rewind(common) for cache in self.model.caches), default=0)
+        same = min((cache.rewind(common) for cache in self._caches), default=0)
         return 0 if self.model.base(min(same, len(ids) - 1)) < self.base else same
 
     @contextmanager

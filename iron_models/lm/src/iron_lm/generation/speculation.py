@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 #: Of how many tokens the last ones are looked up, at most.
 LOOKUP = 4
+#: Tokens that are guessed at once where little is known of what comes of it: reading four takes hardly longer than two.
+FEWEST = 3
 #: Steps without a guess, at most, after guesses that were all wrong.
-LONGEST_PAUSE = 15
+LONGEST_PAUSE = 31
 
 
 class Proposer(Protocol):
@@ -92,8 +94,8 @@ class DraftModel:
 class Speculation:
     """What is guessed for one answer after another, and what came of it.
 
-    most: tokens guessed at once. After a pass that took all of them the next has up to twice as many, after another only one more
-    than it took; where it took none, the guesses pause, each time longer. The answer does not depend on any of that.
+    most: tokens guessed at once. After a pass that took all of them the next has twice as many and one, after another one more than it
+    took, or FEWEST; where it took none, the guesses pause, each time longer. The answer does not depend on any of that.
 
     passes: calls of the model; tokens: what they gave; proposed, accepted: the guesses among these.
     """
@@ -111,7 +113,7 @@ class Speculation:
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.most, Integral) or not 1 <= self.most < DRAFTED:
             raise UsageError(f"draft_tokens={self.most!r}; legal: 1 to {DRAFTED - 1}.")
-        self._size = min(self.most, 4)
+        self._size = min(self.most, FEWEST)
 
     def start(self, session: Session, sampler: Sampler, stop: Sequence[int], constraint: Constraint | None) -> Passes:
         """For a new answer of a session."""
@@ -135,9 +137,9 @@ class Speculation:
         self.accepted += accepted
         if not proposed:
             return
-        self._size = min(self.most, 2 * proposed if accepted == proposed else accepted + 1)
-        self._failed = 0 if accepted else self._failed + 1
-        self._pause = min(LONGEST_PAUSE, 2**self._failed // 2)
+        self._size = min(self.most, 2 * proposed + 1 if accepted == proposed else max(FEWEST, accepted + 1))
+        self._failed = self._failed // 2 if accepted else self._failed + 1
+        self._pause = 0 if accepted else min(LONGEST_PAUSE, 2**self._failed // 2)
 
     def as_dict(self) -> dict[str, float]:
         """For `--json`."""
@@ -169,6 +171,7 @@ class Passes:
         self.session, self.speculation, self.sampler = session, speculation, sampler
         self.stop, self.constraint = stop, constraint
         self._choose = sampler.chooser(session.model.run.max_seq_len)
+        self._drawn = sampler.on_device and constraint is None  # by the graph
 
     def next(self, history: list[int], most: int) -> list[int]:
         """What comes after `history`: of one pass, `most` tokens at most, a token of `stop` the last; none where nothing can follow."""
@@ -178,13 +181,15 @@ class Passes:
         if constraint is not None:
             constraint.look()  # beside the graph
         guesses = self.speculation.ahead(history, self.drafts.room(history, most - 1), self.sampler, session.model.vocab_size)
-        rows, said = session.read(history, guesses), list[int]()
+        if self._drawn:
+            session.sample(self.sampler)
+        said, (rows, drawn) = list[int](), session.read(history, guesses)
         if guesses and not np.isfinite(rows[0]).all():  # by a guess, perhaps: what is not finite reaches rows before it, at a weight of 0
             guesses, session.held = [], history[:-1]
-            rows = session.read(history, guesses)
+            rows, drawn = session.read(history, guesses)
         for row, guess in zip(rows, [*guesses, None], strict=True):
             try:
-                token = self._chosen(row, [*history, *said])
+                token = drawn if self._drawn and not guesses else self._chosen(row, [*history, *said])
             except IronError:
                 if said:
                     break  # what came before is said first; the next pass meets it again
