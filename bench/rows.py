@@ -201,7 +201,7 @@ def _formats() -> tuple[Rate, ...]:
     ) + tuple(
         Rate(
             f"batch-{sequences}-{weights}", f"decode of {sequences} sequences, {title}", weights, "batch", 32,
-            Goal(1.5 if sequences == 8 else None), count=count, context=128, engines=_BOTH, sequences=sequences,
+            Goal(1.5 if sequences == 8 else None), count=count // 4, context=128, engines=_BOTH, sequences=sequences,
         )
         for weights, title, count in (found[0], found[-2])
         for sequences in (1, 4, 8)

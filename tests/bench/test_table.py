@@ -112,6 +112,7 @@ def test_rows_of_formats() -> None:
     assert len({row.key for row in (*ROWS, *LARGE, *MIXTURES, *FORMATS)}) == len(ROWS) + len(LARGE) + len(MIXTURES) + len(FORMATS)
     for row in FORMATS:
         assert isinstance(row, Rate) and row.weights in IRON.takes and row.weights in LLAMA_CPP.takes
+        assert row.prompt + row.count < row.context
         assert row.do != "decode" or (row.goal.ratio, row.goal.read) == (1.5, 0.7)
     kinds = [row.weights for row in FORMATS if row.key.startswith("decode-")]
     assert kinds == [row.weights for row in FORMATS if row.key.startswith("prompt-")] and len(kinds) == 7
