@@ -80,7 +80,7 @@ class PagedModel:
             slots[end - 1] = whose
             begin = end
         logits = self.compiled(ids, at, owner, tables, places, slots, rows=rows, spans=len(spans), source=0, target=0)
-        return np.array(logits)
+        return np.asarray(logits)
 
     def _checked(self, spans: Sequence[Span]) -> int:
         """How many tokens the spans have in all."""
