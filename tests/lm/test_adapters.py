@@ -401,6 +401,7 @@ def test_an_adapter_of_the_other_kind_is_refused(tiny: Any, tiny_gguf: Any, adap
         (dict(general__type=None), "general.type is None"),
         (dict(alpha=float("nan")), "alpha is nan"),
         (dict(alpha=-1.0), "alpha is -1.0"),
+        (dict(adapter__lora__alpha="8"), "alpha is '8'; legal: a number from 0"),
         (dict(adapter__alora__invocation_tokens="x"), "adapter.alora.invocation_tokens says that it is to add nothing before some tokens"),
     ),
 )
