@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from iron_core.errors import UsageError
-
-if TYPE_CHECKING:
-    from iron_lm.generation.session import Session
 
 
 class Drafts:
@@ -19,7 +16,7 @@ class Drafts:
     back to an earlier token.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Any) -> None:
         if session.snapshots is not None:
             raise UsageError("tokens that are guessed must be taken back, and this model's recurrent states cannot go back; guess none.")
         self.session, self.most = session, session.model.run.drafted

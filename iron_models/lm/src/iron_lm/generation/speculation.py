@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Integral
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 import numpy as np
@@ -16,7 +16,6 @@ from iron_lm.run import DRAFT_TOKENS, DRAFTED
 
 if TYPE_CHECKING:
     from iron_lm.generation.grammar import Constraint
-    from iron_lm.generation.session import Session
 
 #: Of how many tokens the last ones are looked up, at most.
 LOOKUP = 4
@@ -74,7 +73,7 @@ class DraftModel:
     """Guesses what a smaller model of the same vocabulary would choose, by the same draws: where the two models give a token the
     same rank, the draw of a position picks the same one of both. Its session keeps in step: what was guessed wrong is taken back."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Any) -> None:
         self.session = session
         session.drafting()
 
@@ -115,7 +114,7 @@ class Speculation:
             raise UsageError(f"draft_tokens={self.most!r}; legal: 1 to {DRAFTED - 1}.")
         self._size = min(self.most, FEWEST)
 
-    def start(self, session: Session, sampler: Sampler, stop: Sequence[int], constraint: Constraint | None) -> Passes:
+    def start(self, session: Any, sampler: Sampler, stop: Sequence[int], constraint: Constraint | None) -> Passes:
         """For a new answer of a session."""
         return Passes(session, self, sampler, stop, constraint)
 
@@ -165,7 +164,7 @@ class Passes:
     """
 
     def __init__(
-        self, session: Session, speculation: Speculation, sampler: Sampler, stop: Sequence[int], constraint: Constraint | None
+        self, session: Any, speculation: Speculation, sampler: Sampler, stop: Sequence[int], constraint: Constraint | None
     ) -> None:
         self.drafts = session.drafting()
         self.session, self.speculation, self.sampler = session, speculation, sampler
