@@ -236,6 +236,18 @@ def test_a_command_line_goes_on_from_the_state_of_its_adapter(
     assert re.search(r": (\d+) of the prompt's \1 tokens", capfd.readouterr().err)
 
 
+def test_answers_side_by_side_are_the_adapters(tiny: Any, talking: Path, pairs: Any, tmp_path: Path, capfd: Any) -> None:
+    """Each is the one that its prompt has alone."""
+    file = lora.write_gguf(tmp_path / "adapter.gguf", in_gguf(tiny, pairs))
+    line = ["run", "llama", str(talking), "--num-tokens", "12", "--max-seq-len", "64", "--lora", f"{file}=3"]
+    alone = []
+    for prompt in ("the", "a"):
+        assert main([*line, "--prompt", prompt]) == 0
+        alone.append(capfd.readouterr().out)
+    assert main([*line, "--parallel", "2", "--prompt", "the", "--prompt", "a"]) == 0
+    assert capfd.readouterr().out == "\n".join(alone)
+
+
 # -- what is asked -----------------------------------------------------------------------------------
 
 

@@ -257,7 +257,7 @@ def test_verbose_explains(line: Line) -> None:
         ("no such file or folder", ["--checkpoint", "/absent.gguf"]),
         ("not a kind of checkpoint any reader recognises", ["--checkpoint", os.devnull]),
         ("takes no --checkpoint", ["--random-weights", 0]),
-        ("No such option:? '?--prompts", ["--prompts", "x"]),
+        ("No such option:? '?--promts", ["--promts", "x"]),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(line: Line, says: str, argv: list[object]) -> None:

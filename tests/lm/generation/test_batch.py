@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from iron_core.errors import BoundsError, CallError, CheckpointError, UsageError
-from iron_lm.generation.batch import Batch, Span
+from iron_lm.generation.batch import Batch
+from iron_lm.generation.paged import Span
 from iron_lm.generation.request import Request
 from iron_lm.generation.sampler import Sampler
 
@@ -93,6 +94,9 @@ class Only:
 
     def allowed(self) -> np.ndarray:
         return self._allowed
+
+    def sure(self, token: int) -> bool:
+        return bool(self._allowed[token]) and token != 1  # as if something hung on that one
 
     def take(self, token: int) -> None:
         assert self._allowed[token]

@@ -33,7 +33,7 @@ from iron_lm.embedder import pooling_of, unit
 from iron_lm.encoding import EncoderModel
 from iron_lm.finite import not_finite
 from iron_lm.loading import Loaded
-from iron_lm.model import opened
+from iron_lm.opening import opened
 from iron_lm.parts.part import widen
 
 #: What stands before a text, by what it is for.

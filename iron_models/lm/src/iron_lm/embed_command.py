@@ -13,7 +13,7 @@ from iron_core.cli import streams
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json
 from iron_core.errors import printable
-from iron_lm.model import opened
+from iron_lm.opening import opened
 from iron_lm.options import invoke
 from iron_lm.parts.pooling import POOLINGS
 from iron_lm.run import DTYPES

@@ -18,7 +18,7 @@ from iron_lm.architecture import Architecture
 from iron_lm.embedder import Embedder, ids_of, pooling_of, tokens_of, unit
 from iron_lm.finite import not_finite
 from iron_lm.loading import Loaded
-from iron_lm.model import opened
+from iron_lm.opening import opened
 from iron_lm.parts.texts import Texts, laid_out, takes_several
 from iron_lm.running import Running
 from iron_lm.tunables import tuned

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import attrs
 import numpy as np
 
 from iron_core import Backend
 from iron_core.errors import UsageError, printable
-from iron_lm import arithmetic, families, loading, quantizing
 from iron_lm.adapters import Asked
 from iron_lm.architecture import Architecture
-from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.generation import shifting
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.session import Session
 from iron_lm.generation.shifting import Shift
 from iron_lm.loading import Loaded
+from iron_lm.opening import opened
+from iron_lm.prompts import Prompts, are_several
+from iron_lm.run import PARALLEL
 from iron_lm.running import Running
 from iron_lm.text.answer import Answer
+from iron_lm.text.stopping import stop_texts
 from iron_lm.text.template import ChatTemplate
 from iron_lm.text.tokenizer import Tokenizer
 from iron_lm.tunables import tuned
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from iron_lm.generation.grammar import Constraint, Vocabulary
     from iron_lm.generation.speculation import Speculation
     from iron_lm.generation.states import States
+    from iron_lm.parallel import Parallel
 
 #: Tokens of an answer, where nobody says how many: what a text goes on with, and most in a conversation.
 TOKENS, TURN = 40, 512
@@ -44,8 +46,11 @@ class Model(Running):
 
     `session` runs it, token ids in and out. A conversation, or a prompt that goes on where the last one ended, is not computed
     again. Threads may share it; two answers taken in turns are right, and slower than one after the other. `speculation`: what guesses
-    tokens of answers, and what came of that; None, and they come one by one. The answers are the same.
+    tokens of answers, and what came of that; None, and they come one by one. The answers are the same. `parallel`: of how many prompts
+    that are given together the answers are made side by side, at most.
     """
+
+    parallel = PARALLEL
 
     def __init__(self, loaded: Loaded, **options: Any) -> None:
         """options: of `Graph.compile`."""
@@ -59,6 +64,7 @@ class Model(Running):
         self._vocabulary: Vocabulary | None = None
         self._states: States | None = None
         self.speculation: Speculation | None = None
+        self._beside: Parallel | None = None
 
     def of(self, loaded: Loaded) -> Model:
         """Another model, compiled as this one is."""
@@ -66,9 +72,14 @@ class Model(Running):
 
     # -- what it does ----------------------------------------------------------------------------
 
+    @overload
+    def generate(self, prompt: str | Sequence[int], max_tokens: int = ..., **asked: Any) -> Iterator[str]: ...
+    @overload
+    def generate(self, prompt: Prompts, max_tokens: int = ..., **asked: Any) -> list[Iterator[str]]: ...
+
     def generate(
         self,
-        prompt: str | Sequence[int],
+        prompt: str | Sequence[int] | Prompts,
         max_tokens: int = TOKENS,
         *,
         stop: str | Sequence[str] = (),
@@ -78,8 +89,9 @@ class Model(Running):
         shift: bool = False,
         keep: int | None = None,
         **sampling: Any,
-    ) -> Iterator[str]:
-        """The text that follows a prompt (text, or token ids), piece by piece as it is made: an iterator.
+    ) -> Iterator[str] | list[Iterator[str]]:
+        """The text that follows a prompt (text, or token ids), piece by piece as it is made: an iterator. Of several prompts a list of
+        them: each answer is the one of its prompt alone, all go on whichever is asked, and what prompts share is computed once.
 
         max_tokens: the most there are; prompt and answer fit max_seq_len, unless shift: where they fill it, the first `keep` tokens stay,
         the older half of the others is left out, and it goes on (-1: the whole prompt stays; None: what begins every text). stop: texts
@@ -87,23 +99,24 @@ class Model(Running):
         mapping, or its text), a text of a grammar (GBNF or Lark), or one that a regular expression matches whole; where max_tokens cuts
         it, it is the beginning of one. They need the package llguidance. sampling: temperature, top_k, top_p, min_p, typical_p,
         repetition_penalty, presence_penalty, frequency_penalty, repeat_last_n, logit_bias, seed; greedy without.
-        UsageError, before anything runs, for what cannot be, CallError or BoundsError for ids that are none. An iterator that is
-        left early leaves nothing undone.
+        Several prompts take no shift, and no guesses. UsageError, before anything runs, for what cannot be, CallError or BoundsError for
+        ids that are none. An iterator that is left early leaves nothing undone.
         """
-        tokenizer = self._spelling("generate")
-        ids = tokenizer.encode(prompt) if isinstance(prompt, str) else self.session.checked(prompt)
-        context = self.loaded.context
-        if not ids:
-            raise UsageError("generate: the prompt is empty; legal: some text, or ids.")
-        shifted = self._shift(ids, keep) if shift else None
+        several = are_several(prompt)
+        if several and (shift or self.speculation is not None):
+            what = "shift" if shift else "what guesses tokens (lookup, draft)"
+            raise UsageError(f"generate: {what} is for one prompt at a time; leave it out, or give the prompts one by one.")
         if keep is not None and not shift:
             raise UsageError("generate: keep is for an answer that outgrows max_seq_len; legal: with shift=True.")
-        if not isinstance(max_tokens, Integral) or max_tokens < 1 or (len(ids) + max_tokens > context and not shift):
-            most = f"1 to {context - len(ids)}" if len(ids) < context else "none with this prompt; a larger max_seq_len"
-            raise UsageError(f"generate: max_tokens={max_tokens!r} after a prompt of {len(ids)} tokens; legal: {most}.")
-        constraint = self._constraint("generate", schema=schema, grammar=grammar, regex=regex)
-        sampler = self._sampler("generate", sampling)
-        return self._answer(ids, max_tokens, _texts("generate", stop), sampler, constraint, shift=shifted)
+        prompts: Sequence[Any] = prompt if several else [prompt]
+        ids = [self._ids(each, max_tokens, shift, f" {n}" if several else "") for n, each in enumerate(prompts)]
+        shifted = self._shift(ids[0], keep) if shift else None
+        texts, sampler = stop_texts("generate", stop), self._sampler("generate", sampling)
+        held = [self._constraint("generate", schema=schema, grammar=grammar, regex=regex) for _ in prompts]
+        if several:
+            asked = zip(ids, held, strict=True)
+            return [self._parallel().ask(each, max_tokens, sampler, texts, form).pieces for each, form in asked]
+        return self._answer(ids[0], max_tokens, texts, sampler, held[0], shift=shifted)
 
     def chat(
         self,
@@ -136,7 +149,7 @@ class Model(Running):
             )
         constraint = self._constraint("chat", schema=schema, grammar=grammar, regex=regex)
         sampler = self._sampler("chat", sampling)
-        return self._answer(ids, min(max_tokens, room), _texts("chat", stop), sampler, constraint, after_prompt=False)
+        return self._answer(ids, min(max_tokens, room), stop_texts("chat", stop), sampler, constraint, after_prompt=False)
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """float32 (vocab_size,): the logits after these token ids. UsageError for none, or more than max_seq_len, CallError or
@@ -184,6 +197,25 @@ class Model(Running):
                 f"{name}: this checkpoint has no tokenizer; give load() tokenizer=FILE, or use model.session, which takes and gives ids."
             )
         return self.tokenizer
+
+    def _ids(self, prompt: Any, max_tokens: int, shift: bool, which: str) -> list[int]:
+        """A prompt's ids. UsageError where an answer of so many tokens does not fit behind it. which: of several, for messages."""
+        ids = self._spelling("generate").encode(prompt) if isinstance(prompt, str) else self.session.checked(prompt)
+        context, (the, a) = self.loaded.context, ("", "") if which else ("the ", "a ")
+        if not ids:
+            raise UsageError(f"generate: {the}prompt{which} is empty; legal: some text, or ids.")
+        if not isinstance(max_tokens, Integral) or max_tokens < 1 or (len(ids) + max_tokens > context and not shift):
+            most = f"1 to {context - len(ids)}" if len(ids) < context else "none with this prompt; a larger max_seq_len"
+            raise UsageError(f"generate: max_tokens={max_tokens!r} after {a}prompt{which} of {len(ids)} tokens; legal: {most}.")
+        return ids
+
+    def _parallel(self) -> Parallel:
+        """What answers several prompts, compiled when there are some."""
+        if self._beside is None:
+            from iron_lm.parallel import Parallel  # here: most answers are made one by one
+
+            self._beside = Parallel(self.loaded, self.parallel, **self._options)
+        return self._beside
 
     def _sampler(self, name: str, sampling: Mapping[str, Any]) -> Sampler:
         unknown = [rule for rule in sampling if rule not in _RULES]
@@ -244,14 +276,6 @@ class Model(Running):
             yield rest
 
 
-def _texts(name: str, stop: Any) -> tuple[str, ...]:
-    """What ends an answer, as several texts. UsageError for what is none."""
-    texts = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, Sequence) else (stop,)
-    if not all(isinstance(text, str) for text in texts):
-        raise UsageError(f"{name}: stop={printable(repr(stop), 60)}; legal: a text, or a sequence of texts.")
-    return texts
-
-
 def load(
     family: str | Path | type[Architecture] | None,
     path: str | Path | None = None,
@@ -270,6 +294,7 @@ def load(
     lookup: bool = False,
     draft: str | Path | None = None,
     draft_tokens: int | None = None,
+    parallel: int = PARALLEL,
     backend: str | Backend | None = None,
     dev: str | None = None,
 ) -> Model:
@@ -279,9 +304,11 @@ def load(
     of its own. dtype, activations, quantize, activation_scale, max_seq_len, prefill_chunk, quantized_from, gptq_zeros: as
     `iron-run` has them. lora: the path of a LoRA adapter, several, or `{path: scale}`. lookup, draft: what guesses the tokens of answers,
     up to draft_tokens of which are read together, to the same answers: the text so far, or a smaller model of the same vocabulary, by its
-    path. backend: a name or an object (`HostBackend(threads=2)`).
+    path. parallel: how many prompts given together are answered side by side. backend: a name or an object (`HostBackend(threads=2)`).
     UnknownName lists the families there are; CheckpointError says what is wrong with the files, UsageError with what is asked.
     """
+    if not isinstance(parallel, Integral) or parallel < 1:
+        raise UsageError(f"parallel={parallel!r}; legal: 1 or more.")
     loaded = opened(
         family, path, tokenizer=tokenizer, dtype=dtype, activations=activations, quantize=quantize, activation_scale=activation_scale,
         max_seq_len=max_seq_len, prefill_chunk=prefill_chunk, quantized_from=quantized_from, gptq_zeros=gptq_zeros, lora=lora,
@@ -291,37 +318,6 @@ def load(
 
     guesses = guessing(loaded, lookup, draft, draft_tokens, lambda path: opened(None, path, backend=backend, dev=dev))
     model = Model(loaded, backend=backend, dev=dev)
+    model.parallel = parallel
     model.speculation = None if guesses is None else guesses.compiled(model.session, backend=backend, dev=dev)
     return model
-
-
-def opened(
-    family: str | Path | type[Architecture] | None,
-    path: str | Path | None,
-    *,
-    backend: str | Backend | None,
-    dev: str | None,
-    dtype: str | None = None,
-    quantize: str | None = None,
-    activation_scale: str | None = None,
-    activations: str | None = None,
-    quantized_from: str | None = None,
-    gptq_zeros: str | None = None,
-    **asked: Any,
-) -> Loaded:
-    """What `load` loads, before anything is compiled; asked: more of `loading.load`'s keywords."""
-    family, place = (None, family) if path is None else (family, path)
-    if not isinstance(place, (str, os.PathLike)) or place == "":
-        raise UsageError(f"load({place!r}) names no checkpoint; legal: load(path), load(family, path).")
-    if isinstance(family, type) and not issubclass(family, Architecture):
-        raise UsageError(f"load({family!r}, ...) names no family; legal: its name, its class, or load(path), which finds it.")
-    quantizing.asked(quantize, activation_scale, activations)
-    checkpoint = Checkpoint.open(place, quantized_from=quantized_from, gptq_zeros=gptq_zeros)
-    if not isinstance(family, type):
-        family = families.of(checkpoint) if family is None else families.named(str(family))
-    dtype = dtype or arithmetic.dtype_on(backend, dev)
-    if quantize is not None:
-        activation_scale = arithmetic.scale_on(backend, dev, activation_scale)
-    return loading.load(
-        family, checkpoint, dtype=dtype, activations=activations, quantize=quantize, activation_scale=activation_scale, **asked
-    )

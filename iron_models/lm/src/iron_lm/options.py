@@ -40,7 +40,10 @@ def command(name: str, summary: str, run: Callable[..., Any]) -> click.Command:
             help="How a file of GPTQ's stores zero points, where nothing tells: v1 (less one) or v2 (as they are)."),
         option(["--lora"], multiple=True, metavar="PATH[=SCALE]",
             help="A LoRA adapter: PEFT's folder, or a GGUF for a GGUF; may be repeated. SCALE multiplies what it adds."),
-        option(["--prompt"], help="The text to continue."),
+        option(["--prompt"], multiple=True, help="The text to continue; with --parallel it may be repeated."),
+        option(["--prompts"], metavar="FILE", help="With --parallel: more prompts, one a line."),
+        option(["--parallel"], type=whole, metavar="N",
+            help="Answer several prompts, up to N side by side; each answer is the one that its prompt has alone."),
         option(["--prompt-len"], type=whole, metavar="N", help="Cut the prompt to N tokens; without --prompt, make one of N."),
         option(["--num-tokens"], type=whole, metavar="N", help="Tokens to generate. Default: 40; with --chat, 512 at most an answer."),
         option(["--max-seq-len"], type=whole, metavar="N", help="Tokens the caches hold. Default: the model's, at most 32768."),
@@ -135,12 +138,17 @@ def _named(options: dict[str, Any]) -> dict[str, Any]:
         raise UsageError("--keep is for --shift.")
     if options["draft_tokens"] and not (options["lookup"] or options["draft"]):
         raise UsageError("--draft-tokens is for --lookup or --draft.")
+    if options["prompts"] is not None and options["parallel"] is None:
+        raise UsageError("--prompts is for --parallel N.")
+    if len(options["prompt"]) > 1 and options["parallel"] is None:
+        raise UsageError(f"--prompt was given {len(options['prompt'])} times; legal: once, or --parallel N, which answers several.")
     for name in ("pooling", "dims"):
         if options[name] and not options["embed"]:
             raise UsageError(f"--{name} is for --embed.")
-    texts = {name: options[name] and as_utf8(options[name]) for name in ("prompt", "system")}
-    several = {name: tuple(map(as_utf8, options[name])) for name in ("stop", "embed")}
-    return options | texts | several | {"sampler": sampler}
+    several = {name: tuple(map(as_utf8, options[name])) for name in ("stop", "embed", "prompt")}
+    texts = several.pop("prompt")
+    one = {"prompt": texts[0] if texts else None, "system": options["system"] and as_utf8(options["system"])}
+    return options | one | several | {"texts": texts, "sampler": sampler}
 
 
 def _bias(text: str) -> tuple[int, float]:

@@ -12,6 +12,8 @@ DTYPES = ("bfloat16", "float32", "float16")
 ARITHMETIC = ("exact", "int8_block")
 #: Tokens that are read at once where some of them are drafted, at most; and how many are guessed at once where nobody says it.
 DRAFTED, DRAFT_TOKENS = 16, 8
+#: Prompts given together that are answered side by side, where nobody says how many.
+PARALLEL = 8
 #: What projections may be quantised to, and how the scale of what they multiply is found: the same always, or each row's own.
 QUANTIZED = ("int8",)
 ACTIVATION_SCALES = ("fixed", "dynamic")

@@ -37,6 +37,7 @@ TASKS = {
     "chat": "chat_task:ChatTask",
     "bench": "bench:BenchTask",
     "embed": "embed:EmbedTask",
+    "parallel": "parallel:ParallelTask",
 }
 _CONTINUES = "generate:GenerateTask"
 

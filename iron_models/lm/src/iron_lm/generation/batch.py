@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import attrs
 import numpy as np
 
 from iron_core.errors import CallError, UsageError
 from iron_core.turn import Turn
 from iron_lm.finite import not_finite
-from iron_lm.generation.grammar import Constraint
 from iron_lm.generation.pages import Pages
 from iron_lm.generation.request import Request
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.session import shared
 from iron_lm.generation.token_ids import token_ids
 
-
-@attrs.frozen
-class Span:
-    """Consecutive tokens of one sequence in a pass: `ids` at positions first, first + 1, ...; pages: the numbers of its pages from
-    position 0 on, which hold places for all of them."""
-
-    ids: Sequence[int]
-    first: int
-    pages: Sequence[int]
+if TYPE_CHECKING:
+    from iron_lm.generation.grammar import Constraint
+    from iron_lm.generation.paged import Span
 
 
 class PagedModel(Protocol):
@@ -64,6 +56,7 @@ class Batch:
 
     def __init__(self, model: PagedModel) -> None:
         self.model = model
+        self.computed = 0  # tokens so far, what was shared once
         self._pages = Pages(model.pages, model.page)
         self._requests: list[Request] = []  # that have not ended, the oldest first
         self._turn = Turn(f"a batch of {type(model).__name__}")
@@ -128,10 +121,11 @@ class Batch:
         if not first:
             return
         for request in first:
-            if request.constraint is not None and not request.pending:
-                request.constraint.look()  # beside the graph
-        spans = [Span(request.history[at : request.computed], at, _pages_of(request)) for request, at in first.items()]
-        for (request, at), logits in zip(first.items(), self.model.read(spans), strict=True):
+            if not request.pending:
+                request.look()
+        spans = [_span(request, at) for request, at in first.items()]
+        for (request, at), span, logits in zip(first.items(), spans, self.model.read(spans), strict=True):
+            self.computed += len(span.ids)
             if not request.ended:  # by a callback of one before it
                 self._take(request, at, logits)
 
@@ -260,6 +254,9 @@ class Batch:
             )
 
 
-def _pages_of(request: Request) -> list[int]:
+def _span(request: Request, at: int) -> Span:
+    """Its tokens from a position on that have places."""
+    from iron_lm.generation.paged import Span
+
     assert request.table is not None
-    return list(request.table.pages)
+    return Span(request.history[at : request.computed], at, list(request.table.pages))

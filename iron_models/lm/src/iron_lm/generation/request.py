@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iron_lm.generation.grammar import Constraint
 from iron_lm.generation.pages import Table
 from iron_lm.generation.sampler import Sampler
 
 if TYPE_CHECKING:
-    from iron_lm.generation.batch import Batch
+    from iron_lm.generation.grammar import Constraint
 
 
 class Request:
@@ -20,7 +19,7 @@ class Request:
 
     def __init__(
         self,
-        batch: Batch,
+        batch: Any,  # the `Batch` that holds it
         ids: list[int],
         count: int,
         sampler: Sampler,
@@ -40,7 +39,7 @@ class Request:
         #: How many leading tokens its prompt shares with those of older requests that have not ended.
         self.common: dict[Request, int] = {}
         self._batch, self._on_token, self._stop = batch, on_token, frozenset(stop)
-        self._choose = sampler.chooser(batch.model.max_seq_len)
+        self._greedy, self._choose = sampler.greedy, sampler.chooser(batch.model.max_seq_len)
 
     @property
     def computed(self) -> int:
@@ -51,10 +50,17 @@ class Request:
         """How many of its tokens are to be run before the next can be chosen."""
         return len(self.history) - self.computed
 
+    def look(self) -> None:
+        """Begin to find out what may come next, beside the graph."""
+        if self.constraint is not None and not self._greedy:
+            self.constraint.look()
+
     def choose(self, logits: np.ndarray) -> bool:
         """Go on with the next token, by the finite logits (vocab,) after all so far. Was that the last one?"""
-        held = self.constraint
-        token = self._choose(logits, len(self.history) - 1, self.history, None if held is None else held.allowed())
+        held, token = self.constraint, int(logits.argmax())
+        if held is None or not self._greedy or not held.sure(token):
+            allowed = None if held is None else held.allowed()
+            token = self._choose(logits, len(self.history) - 1, self.history, allowed)
         if held is not None:
             held.take(token)
         if token in self._stop:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from iron_core.errors import UsageError, printable
 from iron_lm.figures import Figures
 from iron_lm.loading import Loaded
-from iron_lm.model import Model, opened
+from iron_lm.model import Model
+from iron_lm.opening import opened
 from iron_lm.running import Running
 
 if TYPE_CHECKING:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+from iron_core.errors import UsageError, printable
 
 
 class StopStrings:
@@ -31,3 +34,11 @@ class StopStrings:
         """What was held back and turned out to be no stop string."""
         held, self._held = self._held, ""
         return held
+
+
+def stop_texts(name: str, stop: Any) -> tuple[str, ...]:
+    """What ends an answer, as several texts. UsageError for what is none; name: of the call, for the message."""
+    texts = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, Sequence) else (stop,)
+    if not all(isinstance(text, str) for text in texts):
+        raise UsageError(f"{name}: stop={printable(repr(stop), 60)}; legal: a text, or a sequence of texts.")
+    return texts
