@@ -308,7 +308,7 @@ def built_for(processor: str) -> compiler.Compiler:
         return emulated.compiler_for(processor)
     found = compiler.find()
     name = processor.replace("-", "_") if found.name.startswith("zig") else processor
-    return attrs.evolve(found, flags=tuple(f"-march={name}" if f == "-march=native" else f for f in found.flags))
+    return attrs.evolve(found, flags=tuple(f"-march={name}" if f == compiler.NATIVE else f for f in found.flags))
 
 
 def functions(header: str, with_: compiler.Compiler) -> dict[str, Any]:

@@ -58,7 +58,7 @@ int main(int, char** words) {
 def compiler_for(processor: str) -> compiler.Compiler:
     """The other compiler, making a program for `processor` with the flags that kernels have."""
     version = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=True).stdout
-    kept = [flag for flag in (*compiler.FLAGS, *compiler.GCC_FLAGS) if flag not in ("-march=native", "-fPIC", "-shared")]
+    kept = [flag for flag in (*compiler.FLAGS, *compiler.GCC_FLAGS) if flag not in (compiler.NATIVE, "-fPIC", "-shared")]
     return compiler.Compiler((COMPILER,), version, flags=(*kept, "-static", f"-march={processor}"))
 
 

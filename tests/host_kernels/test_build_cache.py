@@ -184,7 +184,7 @@ def test_a_packs_header_comes_before_ours(tmp_path):
     key_of(tmp_path / "a", mine='#include "common.h"', common="// the pack's")
     found = build.headers(b'#include "rows.h"\n', build.Header(tmp_path / "a" / "rows.h"))
     names = {str(tmp_path / "a" / name) for name in ("rows.h", "mine.h", "common.h")}
-    names |= {str(build.SOURCES / name) for name in ("elementwise.h", "common.h", "vectors.h", "x86.h", "iron_host.h")}
+    names |= {str(build.SOURCES / name) for name in ("elementwise.h", "common.h", "neon.h", "vectors.h", "x86.h", "iron_host.h")}
     assert set(found) == {*names, "slots.h"}
 
 

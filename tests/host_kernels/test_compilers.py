@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from pathlib import Path
 
@@ -95,8 +96,15 @@ def test_the_wheel_is_the_last_resort(bare, monkeypatch):
     assert compiler.find().name == "g++ 12.2"
 
 
+@pytest.mark.parametrize("machine, flag", [("x86_64", "-march=native"), ("aarch64", "-mcpu=native"), ("arm64", "-mcpu=native")])
+def test_code_is_for_this_very_processor(machine, flag):
+    """By the flag that says so of its kind; the compilers' command lines have this machine's."""
+    assert compiler.native(machine) == flag
+    assert compiler.native(platform.machine()) in compiler.FLAGS
+
+
 def test_code_belongs_to_a_processor_and_flags(monkeypatch):
-    """-march=native means another thing on another machine: it has kernels of its own."""
+    """`NATIVE` means another thing on another machine: it has kernels of its own."""
     here = compiler.Compiler(("c++",), "c++ 1.0")
     before = here.identity
     assert before == compiler.Compiler(("c++",), "c++ 1.0").identity

@@ -172,7 +172,7 @@ _STATEMENT = re.compile(
 )
 _NUMBER = re.compile(r"(?<![\w.])(\d+)(?![\w.])")
 #: Code for processors that x86's compilers leave out, and for a sanitizer (tests/host/test_sanitizers.py).
-_ELSEWHERE = ["aarch64", "ARM_NEON", "__SANITIZE_"]
+_ELSEWHERE = ["aarch64", "ARM_NEON", "IRON_SDOT", "__SANITIZE_"]
 _CPU = Path("/proc/cpuinfo")
 if not _CPU.exists() or "avx512_vnni" not in _CPU.read_text():
     _ELSEWHERE.append("IRON_AVX512")

@@ -7,6 +7,7 @@
 // Everything is in namespace iron; the structs of slots.h, in iron::slots, are made of the tables of kernels.py, and name what a
 // kernel is given.
 #pragma once
+#include "neon.h"
 #include "slots.h"
 #include "vectors.h"
 #include "x86.h"
@@ -16,9 +17,6 @@
 #include <math.h>
 #undef _GLIBCXX_INCLUDE_NEXT_C_HEADERS
 #include <string.h>
-#if defined(__ARM_NEON)
-#include <arm_neon.h>
-#endif
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512VNNI__)
 #define IRON_AVX512 1
 #if defined(__AVX512BF16__)

@@ -131,11 +131,19 @@ template <class I> INLINE I power_bits(I e) {
 typedef i32x16 TileInts;
 typedef f32x16 TileFloats;
 INLINE TileFloats floats_at(const f16* p) { return loadw(p); }
+INLINE TileFloats madd_tile(TileFloats a, TileFloats b, TileFloats c) { return x86::madd(a, b, c); }
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #define IRON_TILE_LANES 8
 typedef i32x8 TileInts;
 typedef f32x8 TileFloats;
 INLINE TileFloats floats_at(const f16* p) { return load8(p); }
+INLINE TileFloats madd_tile(TileFloats a, TileFloats b, TileFloats c) { return x86::madd(a, b, c); }
+#elif defined(IRON_SDOT)
+#define IRON_TILE_LANES 4
+typedef i32x4 TileInts;
+typedef f32x4 TileFloats;
+INLINE TileFloats floats_at(const f16* p) { return neon::widened(p); }
+INLINE TileFloats madd_tile(TileFloats a, TileFloats b, TileFloats c) { return neon::madd(a, b, c); }
 #endif
 
 template <class F> struct Super {
@@ -270,6 +278,18 @@ template <class F> struct Super {
     i32x4 four = *(const i32x4_at*)table_of(F::table != 0 ? F::table : 1);
     return __builtin_shufflevector(four, four, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
   }
+#elif defined(IRON_SDOT)
+  INLINE TileInts plane(const uint8_t* p) { return *(const i32x4_at*)p; }
+
+  template <int MT, class R> INLINE void products(const uint8_t* body, int h, R rows, TileInts* p) {
+    enum { CHUNKS = F::group / 4 };
+    for (int i = 0; i < MT; i++) p[i] = TileInts{} - F::zero * sum(rows.scale(i), h);
+    for (int c = CHUNKS * h; c < CHUNKS * (h + 1); c++) {
+      TileInts w = codes(body, c);
+      if (F::table != 0) w = neon::looked_up(*(const i32x4_at*)table_of(F::table != 0 ? F::table : 1), w);
+      for (int i = 0; i < MT; i++) p[i] = neon::add_dots(p[i], w, four_of(rows.q(i) + 4 * c));
+    }
+  }
 #else
   INLINE TileInts plane(const uint8_t* p) { return *(const i32x8_at*)p; }
 
@@ -302,6 +322,10 @@ template <class F> struct Super {
   INLINE TileInts bytes_at(const uint8_t* p) {
 #if defined(IRON_AVX512)
     return x86::signed_bytes(*(const i32x4_at*)p);
+#elif defined(IRON_SDOT)
+    int32_t four;
+    memcpy(&four, p, 4);
+    return neon::signed_bytes(four);
 #else
     int64_t eight;
     memcpy(&eight, p, 8);
@@ -353,11 +377,11 @@ template <class F> struct Super {
               TileInts by = bytes_at(beside);
               scale = scale * as_floats(F::nibbles != 0 ? by & 15 : by);
             }
-            for (int i = 0; i < MT; i++) total[t][i] = x86::madd(as_floats(p[i]), scale * like(x.scale(i).d), total[t][i]);
+            for (int i = 0; i < MT; i++) total[t][i] = madd_tile(as_floats(p[i]), scale * like(x.scale(i).d), total[t][i]);
             if (F::minimum != 0) {
               TileFloats minimum = less[t];
               if (F::minimum == 2) minimum = -(minimum * as_floats(F::nibbles != 0 ? bytes_at(beside) >> 4 & 15 : bytes_at(beside + TILE)));
-              for (int i = 0; i < MT; i++) low[t][i] = x86::madd(minimum, like(scaled_sum(x.scale(i), h)), low[t][i]);
+              for (int i = 0; i < MT; i++) low[t][i] = madd_tile(minimum, like(scaled_sum(x.scale(i), h)), low[t][i]);
             }
           }
       }

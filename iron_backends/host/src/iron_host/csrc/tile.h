@@ -123,6 +123,25 @@ template <class F, int MT, class R> INLINE void half_products(const uint8_t* bod
 enum { TILES = 1 };
 struct Ints { int32_t lane[TILE]; };
 
+#if defined(IRON_SDOT)
+INLINE i32x4 four_of(const int8_t* q) { int32_t x; memcpy(&x, q, 4); return i32x4{} + x; }
+
+template <class F, int MT, class R> INLINE void products(const uint8_t* body, R rows, Ints* p) {
+  for (int i = 0; i < MT; i++) {
+    i32x4 sums[TILE / 4];
+    for (int r = 0; r < TILE / 4; r++) sums[r] = i32x4{} - F::zero * rows.scale(i).sum;
+    for (int c = 0; c < F::bits; c++) {
+      i32x4 low = four_of(rows.q(i) + 4 * c), high = F::bits == 4 ? four_of(rows.q(i) + 16 + 4 * c) : low;
+      for (int r = 0; r < TILE / 4; r++) {
+        i32x4 v = *(const i32x4_at*)(body + CHUNK * c + 16 * r);
+        if (F::bits == 8) sums[r] = neon::add_dots(sums[r], v, low);
+        else sums[r] = neon::add_dots(neon::add_dots(sums[r], v & 0x0f0f0f0f, low), v >> 4 & 0x0f0f0f0f, high);
+      }
+    }
+    memcpy(p[i].lane, sums, sizeof sums);
+  }
+}
+#else
 template <class F, int MT, class R> INLINE void products(const uint8_t* body, R rows, Ints* p) {
   for (int i = 0; i < MT; i++) {
     for (int r = 0; r < TILE; r++) p[i].lane[r] = -F::zero * rows.scale(i).sum;
@@ -136,6 +155,7 @@ template <class F, int MT, class R> INLINE void products(const uint8_t* body, R 
     }
   }
 }
+#endif
 #endif
 
 // The 16 outputs of a tile for one row of X, as floats in two halves; `n` of them, or more, exist.
