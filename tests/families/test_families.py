@@ -24,7 +24,7 @@ def test_the_twin_equals_transformers(family: Any) -> None:
     """The numpy forward, written without the operators, is within 1e-4 at every position: in float64, for float32 sums in a BLAS's own
     order are at some of them further off than that in a model of recurrent states."""
     loaded = family.load()
-    assert np.abs(loaded.twin(family.ids, np.float64) - family.logits).max() < 1e-4
+    assert np.abs(loaded.twin(family.ids, dtype=np.float64) - family.logits).max() < 1e-4
 
 
 def test_a_prompt_equals_transformers(family: Any, backend: str) -> None:

@@ -97,9 +97,10 @@ class Loaded:
         formats = {str(format_of(array)) for path, array in weights.items() if array is not self.weights.get(path)}
         return attrs.evolve(self, run=attrs.evolve(self.run, quantize=None), weights=weights, stored=", ".join(sorted(formats)))
 
-    def twin(self, ids: Any, dtype: Any = np.float32) -> np.ndarray:
-        """(n, vocab), computed in `dtype`: what the model's twin makes of the checkpoint's own weights, after each of n tokens."""
-        return self.build().twin(self.adapters.merged(self.exact), ids, dtype)
+    def twin(self, ids: Any, **options: Any) -> np.ndarray:
+        """float32 (n, vocab): what the model's twin makes of the checkpoint's own weights, after each of n tokens. options: of that
+        twin; a decoder's takes a `dtype` to compute in."""
+        return self.build().twin(self.adapters.merged(self.exact), ids, **options)
 
     def template(self) -> ChatTemplate | None:
         """The chat template, of the checkpoint or beside the tokenizer; None where there is none. CheckpointError for a bad one."""
