@@ -14,7 +14,7 @@ from iron_core.lowering import lowering_for
 from iron_host import measure
 from iron_host.backend import HostBackend
 from iron_host.measure import Loaded
-from iron_ops_aie import GEMM, GEMV, MHA, CombineExperts, ElementwiseAdd, GatedExperts, RMSNorm, Softmax
+from iron_ops_aie import GEMM, GEMV, MHA, CombineExperts, ElementwiseAdd, GatedExperts, PagedMHA, RMSNorm, Softmax
 
 HEADS = dict(num_heads=6, num_KV_heads=2, d=32, heads_interleaved=True, kv_interleaved=True, causal=True)
 BLOCKS = dict(activations="int8_block", T=np.float32, O=np.float32)
@@ -31,6 +31,7 @@ RUNS = [
     Run(ElementwiseAdd(size=100_003)),
     Run(GatedExperts(rows=3, k=2, experts=4, hidden=96, inner=200, W=as_format("q4_0"), **BLOCKS)),
     Run(CombineExperts(rows=3, k=2, experts=4, hidden=200, inner=96, W=as_format("q8_0"), **BLOCKS)),
+    Run(PagedMHA(rows=70, num_heads=6, num_KV_heads=2, d=32, pages=7, sequences=4, most=3), members={"valid": 61}),
 ]
 
 
@@ -73,7 +74,7 @@ def test_all_of_them_together_change_no_bit(run):
 
 def test_domains_follow_the_operator():
     """What has no effect on an operator is not searched for it: one value."""
-    kinds = dict(blocks=RUNS[0], dense=RUNS[2], rows=RUNS[3], one=RUNS[5], many=RUNS[6], gated=RUNS[10], combine=RUNS[11])
+    kinds = dict(blocks=RUNS[0], dense=RUNS[2], rows=RUNS[3], one=RUNS[5], many=RUNS[6], gated=RUNS[10], combine=RUNS[11], paged=RUNS[12])
     searched = {
         kind: {name for name, values in lowering_for("host", run.op).domains(run.op, "host").items() if len(values) > 1}
         for kind, run in kinds.items()
@@ -87,4 +88,5 @@ def test_domains_follow_the_operator():
         "many": everywhere | {"together", "block"},
         "gated": everywhere | {"ahead"},
         "combine": everywhere | {"ahead"},
+        "paged": everywhere | {"block", "ahead"},
     }
