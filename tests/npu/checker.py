@@ -7,7 +7,7 @@ import re
 
 import attrs
 
-from iron_npu.text import ELEMENTS
+from iron_npu.mlir.text import ELEMENTS
 
 #: Bytes of a number, by MLIR's name of its type.
 WIDTH = {kind: {"i8": 1, "i16": 2, "f16": 2, "bf16": 2}.get(kind, 4) for kind in ELEMENTS.values()}

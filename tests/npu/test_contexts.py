@@ -11,10 +11,10 @@ import iron_core as iron
 from iron_core import bfloat16
 from iron_core.errors import UnsupportedError
 from iron_core.image.array_image import array_image
-from iron_npu import toolchain
-from iron_npu.contexts import print_contexts
-from iron_npu.fused import print_version
-from iron_npu.printer import print_design
+from iron_npu.mlir.contexts import print_contexts
+from iron_npu.mlir.fused import print_version
+from iron_npu.mlir.printer import print_design
+from iron_npu.tools import gate
 from iron_ops_aie import GEMM, Copy, ElementwiseAdd, SiLU
 from tests.npu.structural import require
 
@@ -145,7 +145,7 @@ def test_a_packaging_is_printed_as_what_it_is():
 
 
 @pytest.mark.toolchain
-@pytest.mark.skipif(toolchain.missing() is not None, reason=toolchain.missing() or "")
+@pytest.mark.skipif(gate.missing() is not None, reason=gate.missing() or "")
 @pytest.mark.parametrize("graph", ["layers", "sums"])
 def test_the_tools_take_every_module(graph, request, tmp_path):
     """Of one sequence, and of several."""
@@ -153,5 +153,5 @@ def test_the_tools_take_every_module(graph, request, tmp_path):
     for context in made.contexts:
         folder = tmp_path / context.name
         folder.mkdir()
-        said = toolchain.gate(context.printed, folder)
+        said = gate.gate(context.printed, folder)
         assert said is None, f"{context.name}: {said}"

@@ -10,7 +10,7 @@ import pytest
 import iron_core as iron
 from iron_core import bfloat16
 from iron_core.errors import UnsupportedError
-from iron_npu.fused import print_version
+from iron_npu.mlir.fused import print_version
 from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, SiLU
 from tests.npu.structural import require
 

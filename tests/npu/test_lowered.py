@@ -22,8 +22,8 @@ from iron_core.declare.cases import cases
 from iron_core.declare.objects import ObjectType
 from iron_core.devices import device
 from iron_core.errors import IronError
-from iron_npu.printer import print_design
-from iron_npu.sequence import same_words
+from iron_npu.mlir.printer import print_design
+from iron_npu.mlir.sequence import same_words
 from tests.catalog import ARRAYS, named
 from tests.npu.lowered import Task, tasks
 

@@ -22,7 +22,7 @@ from iron_core.array.tile import Lane, Tile
 from iron_core.declare.objects import ObjectType
 from iron_core.devices import device
 from iron_core.errors import CallError, DeclarationError, UnsupportedError
-from iron_npu.printer import Printed, print_array, print_design
+from iron_npu.mlir.printer import Printed, print_array, print_design
 from tests.npu.structural import check, require
 
 HERE = Path(__file__).parent

@@ -16,10 +16,10 @@ from iron_core.devices import device
 from iron_core.image.array_image import ArrayImage, array_image
 from iron_llama.model import Llama
 from iron_lm.tunables import profile_of
-from iron_npu import toolchain
 from iron_npu.catalog import items
-from iron_npu.fused import print_version
-from iron_npu.printer import Printed, print_design
+from iron_npu.mlir.fused import print_version
+from iron_npu.mlir.printer import Printed, print_design
+from iron_npu.tools import gate
 from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd
 from tests.catalog import ARRAYS, named
 from tests.lm.arrays.small_llama import loaded
@@ -102,7 +102,7 @@ def test_a_llama_holds_together_folded_or_not(dev, version):
         assert after[0].text.count("aiex.run ") == len(folded.steps) < before[0].text.count("aiex.run ") == len(plain.steps)
 
 
-needs_tools = pytest.mark.skipif(toolchain.missing() is not None, reason=toolchain.missing() or "")
+needs_tools = pytest.mark.skipif(gate.missing() is not None, reason=gate.missing() or "")
 
 
 @pytest.mark.toolchain
@@ -116,7 +116,7 @@ def test_the_tools_take_every_case(cls, dev, tmp_path):
         if item.printed is not None:
             folder = tmp_path / str(number)
             folder.mkdir()
-            said = toolchain.gate(item.printed, folder)
+            said = gate.gate(item.printed, folder)
             if said is not None:
                 refused.append(f"{item.name}: {said}")
     assert not refused, "\n".join(refused)
@@ -126,7 +126,7 @@ def test_the_tools_take_every_case(cls, dev, tmp_path):
 @needs_tools
 @pytest.mark.parametrize("kind", ["whole", "bounded"])
 def test_the_tools_take_a_fused_graph(kind, five, tmp_path):
-    said = toolchain.gate(fused() if kind == "whole" else bounded(five), tmp_path)
+    said = gate.gate(fused() if kind == "whole" else bounded(five), tmp_path)
     assert said is None, str(said)
 
 
@@ -141,7 +141,7 @@ def test_the_tools_take_a_llama(dev, version, fold, tmp_path):
     for number, printed in enumerate(llama(dev, version, fold)[1]):
         folder = tmp_path / str(number)
         folder.mkdir()
-        said = toolchain.gate(printed, folder)
+        said = gate.gate(printed, folder)
         refused += [] if said is None else [str(said)]
     assert not refused, "\n".join(refused)
 
@@ -166,7 +166,7 @@ def noted(tmp_path, monkeypatch):
 
 def test_missing_names_the_tools(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert toolchain.missing() == "aie-opt and aiecc not on PATH; build or install mlir-aie and put its bin folder there"
+    assert gate.missing() == "aie-opt and aiecc not on PATH; build or install mlir-aie and put its bin folder there"
 
 
 def test_a_static_module_is_verified_and_lowered_to_its_stream(noted, arrays, tmp_path):
@@ -174,8 +174,8 @@ def test_a_static_module_is_verified_and_lowered_to_its_stream(noted, arrays, tm
     tool("aie-opt"), tool("aiecc")
     folder = tmp_path / "work"
     folder.mkdir()
-    assert toolchain.missing() is None
-    assert toolchain.gate(print_design(arrays.calls()), folder) is None
+    assert gate.missing() is None
+    assert gate.gate(print_design(arrays.calls()), folder) is None
     first, second = calls()
     assert first == f"aie-opt {folder}/design.mlir -o /dev/null"
     assert second.startswith("aiecc --get-npu-insts --get=input_with_addresses.mlir,input_physical.mlir,npu_lowered.mlir --output-dir=")
@@ -188,7 +188,7 @@ def test_a_module_with_scalars_becomes_a_builder_of_streams(noted, arrays, tmp_p
     tool("aie-opt"), tool("aie-translate")
     tool("aiecc", f"mkdir -p {folder}/out; touch {folder}/out/input_with_addresses.mlir")
     printed = print_design(arrays.calls("npu1"))
-    assert printed.dynamic and toolchain.gate(printed, folder) is None
+    assert printed.dynamic and gate.gate(printed, folder) is None
     names = [call.split(" ")[0] for call in calls()]
     assert names == ["aie-opt", "aiecc", "aie-opt", "aie-translate"]
     assert "--get-npu-insts" not in calls()[1] and "--aie-dma-tasks-to-npu" in calls()[2]
@@ -199,5 +199,5 @@ def test_a_refusal_says_what_the_tool_said(noted, arrays, tmp_path):
     folder: Path = tmp_path / "work"
     folder.mkdir()
     tool("aie-opt", "echo 'design.mlir:3:1: error: no such thing' >&2; exit 1"), tool("aiecc")
-    refused = toolchain.gate(print_design(arrays.calls()), folder)
+    refused = gate.gate(print_design(arrays.calls()), folder)
     assert refused is not None and str(refused) == "aie-opt: design.mlir:3:1: error: no such thing"

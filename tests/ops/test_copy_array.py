@@ -19,7 +19,7 @@ from iron_core.declare.formats import Q4_1
 from iron_core.declare.pattern import Pattern
 from iron_core.devices import device
 from iron_core.errors import BoundsError, Unresolvable
-from iron_npu.printer import print_design
+from iron_npu.mlir.printer import print_design
 from iron_ops_aie import Copy
 from iron_ops_aie.moving.copy_patterns import byte_pattern
 from tests.npu.structural import require

@@ -16,7 +16,7 @@ from iron_core import Case, In, ObjectFifo, ObjectType, Operator, Out, Param, Pa
 from iron_core.array.build import build
 from iron_core.array.micro_tiles import row_dims
 from iron_core.devices import device
-from iron_npu.printer import print_design
+from iron_npu.mlir.printer import print_design
 from iron_ops_aie.products.kernels_mm import MatrixKernels
 from iron_sim.catalog import outcome
 from iron_sim.run import simulate

@@ -7,7 +7,7 @@ import pytest
 
 import iron_core as iron
 from iron_core.image.array_image import freeze, thaw
-from iron_npu.fused import print_version
+from iron_npu.mlir.fused import print_version
 from iron_ops_aie import Copy, SiLU
 from iron_sim import executable
 from iron_sim.errors import PoisonError

@@ -63,7 +63,7 @@ def test_an_array_recorded_anew_is_equal(name, dev, monkeypatch):
 @pytest.mark.parametrize("name", PAIRS)
 def test_printed_arrays_are_equal_byte_for_byte(name, dev, monkeypatch):
     """And the rest of the printed designs, which is their sequences, is not."""
-    from iron_npu.printer import print_array, print_design
+    from iron_npu.mlir.printer import print_array, print_design
 
     one, other = two(name, dev)
     first = build(one, dev).design

@@ -12,7 +12,7 @@ from iron_core.declare.affine import Affine
 from iron_core.declare.row import Row
 from iron_core.errors import CallError
 from iron_core.image.array_image import freeze, thaw
-from iron_npu.fused import print_version
+from iron_npu.mlir.fused import print_version
 from iron_ops_aie import Copy, Sample, SiLU
 from iron_ops_aie.tokens.draw import ROW_WORDS, draw_words
 from iron_sim.loop import SimLoop

@@ -24,7 +24,7 @@ from iron_core.errors import UnsupportedError
 from iron_core.image import parameters
 from iron_host import build, compiler
 from iron_host.runtime import DONE
-from iron_npu.fused import print_version
+from iron_npu.mlir.fused import print_version
 from iron_ops_aie import GEMV, Emit, SiLU
 from iron_sim.run import simulate
 from tests.host_kernels import conftest as native

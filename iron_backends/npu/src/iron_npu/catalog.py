@@ -12,7 +12,7 @@ from iron_core.declare.cases import cases
 from iron_core.declare.identity import array_key, design_key
 from iron_core.devices import device
 from iron_core.errors import IronError
-from iron_npu.printer import Printed, print_design
+from iron_npu.mlir.printer import Printed, print_design
 
 
 @attrs.frozen

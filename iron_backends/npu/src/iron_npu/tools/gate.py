@@ -11,7 +11,7 @@ from pathlib import Path
 
 import attrs
 
-from iron_npu.printer import Printed
+from iron_npu.mlir.printer import Printed
 
 #: What the gate runs, and what it is for.
 TOOLS = {"aie-opt": "verifies and lowers", "aiecc": "drives the lowering"}

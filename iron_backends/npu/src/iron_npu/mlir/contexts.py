@@ -14,11 +14,11 @@ from iron_core.graph.signature import Signature
 from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.parameters import Parameter
 from iron_core.image.plan import BufferRef, Plan
-from iron_npu.device import print_device
-from iron_npu.fused import device_name
-from iron_npu.printer import Printed
-from iron_npu.sequence import ArgumentWords, print_sequence, same_words
-from iron_npu.text import Writer
+from iron_npu.mlir.device import print_device
+from iron_npu.mlir.fused import device_name
+from iron_npu.mlir.printer import Printed
+from iron_npu.mlir.sequence import ArgumentWords, print_sequence, same_words
+from iron_npu.mlir.text import Writer
 
 
 @attrs.frozen(eq=False)

@@ -11,7 +11,7 @@ from iron_core.array.kernel import KernelData
 from iron_core.array.program import SetRounding, walk
 from iron_core.declare.objects import ObjectType
 from iron_core.errors import DeclarationError
-from iron_npu.text import Writer, memref
+from iron_npu.mlir.text import Writer, memref
 
 _SCALARS = {
     "bool": "i8",

@@ -20,13 +20,13 @@ from iron_core.image.gathers import ControlTensors
 from iron_core.image.packs import Pack
 from iron_core.image.parameters import Parameter, rows
 from iron_core.image.plan import Plan
-from iron_npu.address_map import AddressMap, address_map
-from iron_npu.device import print_device
-from iron_npu.kernels import KernelObject
-from iron_npu.length import PATCH, ScratchpadParameter
-from iron_npu.printer import print_array
-from iron_npu.sequence import ScratchpadWords, print_sequence
-from iron_npu.text import Writer, element
+from iron_npu.mlir.address_map import AddressMap, address_map
+from iron_npu.mlir.device import print_device
+from iron_npu.mlir.kernels import KernelObject
+from iron_npu.mlir.length import PATCH, ScratchpadParameter
+from iron_npu.mlir.printer import print_array
+from iron_npu.mlir.sequence import ScratchpadWords, print_sequence
+from iron_npu.mlir.text import Writer, element
 
 #: Bytes of the flat arguments.
 BYTE = "i8"
@@ -73,7 +73,7 @@ class _Part:
 
 
 def print_version(plan: Plan, signature: Signature, *, spelling: str = PATCH, coresident: Iterable[Pack] = ()) -> Fused:
-    """One version of a plan for a device with a full ELF. spelling: of lengths set per call; see `iron_npu.length`. coresident: arrays
+    """One version of a plan for a device with a full ELF. spelling: of lengths set per call; see `iron_npu.mlir.length`. coresident: arrays
     that share a device, see `iron_core.image.packs`.
 
     CallError for a spelling that there is not, UnsupportedError for a device without full ELFs.

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from iron_core.array.design import ArrayDesign, ControlData, FifoData, LinkData
 from iron_core.array.pools import fifo_pools
 from iron_core.errors import DeclarationError
-from iron_npu.core import print_core, printed_type
-from iron_npu.kernels import KernelObject, Kernels
-from iron_npu.text import Writer, attributes, dense, dims, fifo_type, i32, memref
+from iron_npu.mlir.core import print_core, printed_type
+from iron_npu.mlir.kernels import KernelObject, Kernels
+from iron_npu.mlir.text import Writer, attributes, dense, dims, fifo_type, i32, memref
 
 #: The channel of a shim that control words leave by.
 CONTROL_CHANNEL = 0

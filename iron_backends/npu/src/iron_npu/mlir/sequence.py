@@ -25,10 +25,10 @@ from iron_core.array.sequence import (
 from iron_core.declare.formats import as_format
 from iron_core.devices import WORD_SHIFT, device
 from iron_core.errors import UnsupportedError
-from iron_npu.core import word_buffers
-from iron_npu.device import packet_ids
-from iron_npu.length import PATCH, ScratchpadParameter, known, length, update
-from iron_npu.text import Writer, attributes, element, i32
+from iron_npu.mlir.core import word_buffers
+from iron_npu.mlir.device import packet_ids
+from iron_npu.mlir.length import PATCH, ScratchpadParameter, known, length, update
+from iron_npu.mlir.text import Writer, attributes, element, i32
 
 
 @attrs.frozen

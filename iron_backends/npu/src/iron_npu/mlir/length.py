@@ -11,7 +11,7 @@ import attrs
 
 from iron_core.devices import DESCRIPTOR_REGISTERS, DESCRIPTOR_STEP, LENGTH_UNIT
 from iron_core.errors import CallError, UnsupportedError
-from iron_npu.text import Writer
+from iron_npu.mlir.text import Writer
 
 PARAMETER, PATCH = "parameter", "patch"
 SPELLINGS = (PARAMETER, PATCH)

@@ -12,11 +12,11 @@ from iron_core.array.router import place_and_route
 from iron_core.array.sequence import Sequence, Word
 from iron_core.devices import device
 from iron_core.errors import CallError
-from iron_npu.device import print_device
-from iron_npu.kernels import KernelObject
-from iron_npu.length import PATCH, ScratchpadParameter
-from iron_npu.sequence import ArgumentWords, ScratchpadWords, Words, print_sequence, same_words
-from iron_npu.text import Writer
+from iron_npu.mlir.device import print_device
+from iron_npu.mlir.kernels import KernelObject
+from iron_npu.mlir.length import PATCH, ScratchpadParameter
+from iron_npu.mlir.sequence import ArgumentWords, ScratchpadWords, Words, print_sequence, same_words
+from iron_npu.mlir.text import Writer
 
 SEQUENCE = "sequence"
 SCRATCHPAD, ARGUMENTS = "scratchpad", "arguments"
@@ -41,7 +41,7 @@ def print_design(
 ) -> Printed:
     """One device with one sequence. words: "scratchpad" (a full ELF; default on npu2) or "arguments" (default on npu1).
 
-    spelling: of lengths set per call; see `iron_npu.length`. placement: (column, row) per tile of the array; default: where it fits,
+    spelling: of lengths set per call; see `iron_npu.mlir.length`. placement: (column, row) per tile of the array; default: where it fits,
     if it does. An empty one leaves free tiles to mlir-aie. CallError for words or a spelling that there is not.
     """
     array, sequence = design.array, design.sequence

@@ -30,8 +30,8 @@ from iron_core.array.program import (
 from iron_core.declare.objects import ObjectType
 from iron_core.devices import WORD_SHIFT
 from iron_core.errors import DeclarationError
-from iron_npu.kernels import Kernels, rounding_symbol, scalar_type
-from iron_npu.text import Writer, element, memref, number, view_type
+from iron_npu.mlir.kernels import Kernels, rounding_symbol, scalar_type
+from iron_npu.mlir.text import Writer, element, memref, number, view_type
 
 #: A core's program repeats this often: as good as forever.
 FOREVER = 9223372036854775807

@@ -1,0 +1,1 @@
+"""Array designs and plans as text of mlir-aie's dialects."""

@@ -1,0 +1,1 @@
+"""The vendor's programs: what asks them, and for what."""
