@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 import pytest
 
+from iron_core.cli import main
 from iron_llama.model import Llama
 from iron_lm.checkpoints import huggingface, names
 from iron_lm.checkpoints.checkpoint import Checkpoint
@@ -181,3 +182,14 @@ def pth() -> Any:
 def talking(tiny_gguf: Any) -> Path:
     """The tiny Llama as a float32 GGUF with a tokenizer of bytes."""
     return Path(tiny_gguf(metadata=byte_vocabulary()))
+
+
+@pytest.fixture
+def line(talking: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """(exit status, standard output, standard error) of `iron-run llama` over the tiny Llama."""
+
+    def run(*argv: object, checkpoint: Path = talking) -> tuple[int, str, str]:
+        status = main(["run", "llama", "--checkpoint", str(checkpoint), *map(str, argv)])
+        return status, *capsys.readouterr()
+
+    return run

@@ -30,17 +30,6 @@ WAYS: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.fixture
-def line(talking: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    """(exit status, standard output, standard error) of `iron-run llama` over the tiny Llama."""
-
-    def run(*argv: object, checkpoint: Path = talking) -> tuple[int, str, str]:
-        status = main(["run", "llama", "--checkpoint", str(checkpoint), *map(str, argv)])
-        return status, *capsys.readouterr()
-
-    return run
-
-
 @pytest.fixture(scope="module")
 def other(tiny_gguf: Any, byte_metadata: dict[str, Any]) -> Path:
     """Another model of the same vocabulary: its weights are rounded to four bits."""

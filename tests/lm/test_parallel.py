@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import iron_lm
-from iron_core.cli import main
 from iron_core.errors import CheckpointError, UsageError
 from iron_lm import parallel, process
 from iron_lm.generation.batch import Batch
@@ -31,17 +30,6 @@ WAYS: dict[str, tuple[Any, ...]] = {
     "no tiles": ("--no-tiles",),
     "cut": ("--prompt-len", 4),
 }
-
-
-@pytest.fixture
-def line(talking: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    """(exit status, standard output, standard error) of `iron-run llama` over the tiny Llama."""
-
-    def run(*argv: object, checkpoint: Path = talking) -> tuple[int, str, str]:
-        status = main(["run", "llama", "--checkpoint", str(checkpoint), *map(str, argv)])
-        return status, *capsys.readouterr()
-
-    return run
 
 
 def _repeated(prompts: tuple[str, ...]) -> list[str]:
