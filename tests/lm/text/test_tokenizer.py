@@ -105,20 +105,27 @@ def test_another_vocabulary_in_its_place_is_another(
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "another"])
-def test_a_damaged_tokenizer_is_made_again(talking: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
-    """One letter of a token that changed would give other ids."""
+@pytest.mark.parametrize("name", ["lists", "tokenizer.json"])
+def test_a_damaged_tokenizer_is_made_again(
+    talking: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, damage: str
+) -> None:
+    """One letter of a token that changed would give other ids. The whole is looked at when a long text needs it."""
     monkeypatch.setenv("NPU_CACHE_HOME", str(tmp_path))
-    checkpoint = Checkpoint.open(talking)
+    checkpoint, long = Checkpoint.open(talking), "the tea" * 1000
     first = open_tokenizer(None, checkpoint)
-    (kept,) = tmp_path.glob("iron/tokenizers/*/tokenizer.json")
+    (kept,) = tmp_path.glob(f"iron/tokenizers/*/{name}")
     content = kept.read_text()
-    damaged = {"flip": content.replace('"t"', '"\\u0001"', 1), "cut": content[:-9], "another": content.replace('"t"', '"u"', 1)}
+    t, other, letter = ('"t"', '"\\u0001"', '"u"') if name == "tokenizer.json" else ("\nt\n", "\n\1\n", "\nu\n")
+    damaged = {"flip": content.replace(t, other, 1), "cut": content[:-9], "another": content.replace(t, letter, 1)}
+    assert damaged[damage] != content
     kept.write_text(damaged[damage])
     with pytest.warns(CacheWarning, match="building it again"):
         second = open_tokenizer(None, checkpoint)
+        assert first is not None and second is not None and first.encode(long) == second.encode(long)
     third = open_tokenizer(None, checkpoint)
-    assert first is not None and second is not None and third is not None
-    assert first.encode("the tea") == second.encode("the tea") == third.encode("the tea")
+    assert third is not None
+    for text in ("the tea", long):
+        assert first.encode(text) == second.encode(text) == third.encode(text)
     assert kept.read_text() == content
 
 

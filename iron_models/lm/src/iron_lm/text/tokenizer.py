@@ -16,6 +16,7 @@ from iron_core.cache.keys import digest, sources_digest
 from iron_core.cache.store import Cache, optional
 from iron_core.errors import CheckpointError, UsageError, printable
 from iron_lm.checkpoints.reading import quietly, reading
+from iron_lm.text.excerpt import Excerpts, listed
 from iron_lm.text.pieces import Pieces
 from iron_lm.text.special_tokens import Companions, known_ends, stops
 from iron_lm.text.spelling import Spelling, Stream, Undivided, library_spelling
@@ -196,21 +197,45 @@ def _load(file: Path, raw: bytes) -> Any:
 
 
 def _kept(path: Path, content: bytes, make: Callable[[], dict[str, Any]]) -> Any:
-    """The library's tokenizer of a vocabulary, which is made of `content`; its JSON is made once and kept in the cache."""
+    """The library's tokenizer of a vocabulary, which is made of `content`: loaded when it is needed, where `Excerpts` do without. Its JSON
+    is made once and kept in the cache."""
+    key = digest(sources_digest("iron_lm.text.vocabulary", "iron_lm.text.special_tokens", "iron_lm.text.excerpt"), content)
+    lists = None
+    with optional():
+        lists = Cache("tokenizers").read(key, "lists")
+    if lists:
+        return Excerpts(lists, partial(_whole, path, key, make))
+    return _whole(path, key, make) if lists is not None else _made(path, key, make)
+
+
+def _whole(path: Path, key: str, make: Callable[[], dict[str, Any]]) -> Any:
+    """All of it, from the cache where that has it still."""
     from tokenizers import Tokenizer as Library
 
-    key = digest(sources_digest("iron_lm.text.vocabulary", "iron_lm.text.special_tokens"), content)
     with optional():
         kept = Cache("tokenizers").read(key, "tokenizer.json")
         if kept is not None:
             return Library.from_buffer(kept)
-    made = json.dumps(make(), ensure_ascii=False).encode("utf-8", "surrogatepass")  # characters as they are: the library reads them faster
+    return _made(path, key, make)
+
+
+def _made(path: Path, key: str, make: Callable[[], dict[str, Any]]) -> Any:
+    """All of it, made and kept."""
+    from tokenizers import Tokenizer as Library
+
+    object = make()
+    made = json.dumps(object, ensure_ascii=False).encode("utf-8", "surrogatepass")  # characters as they are: the library reads them faster
     try:
         library = Library.from_buffer(made)
     except Exception as error:  # the library raises bare Exception
         raise CheckpointError(f"{path}: the vocabulary makes no tokenizer ({printable(error, 120)}).") from None
+
+    def write(folder: Path) -> None:
+        (folder / "tokenizer.json").write_bytes(made)
+        (folder / "lists").write_bytes(listed(object))
+
     with optional():
-        Cache("tokenizers").keep(key, "tokenizer.json", made, about=About("tokenizer", str(path)))
+        Cache("tokenizers").entry(key, write, about=About("tokenizer", str(path)))
     return library
 
 
