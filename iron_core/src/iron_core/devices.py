@@ -48,8 +48,44 @@ PACKET_IDS = 32
 #: further channel's NEXT_CHANNEL on: of those that read memory, and the queue of those that write it.
 DESCRIPTOR_REGISTERS, DESCRIPTOR_STEP = 0x1D000, 0x20
 CONTROL_REGISTER, QUEUE_REGISTER, WRITING_QUEUE_REGISTER, NEXT_CHANNEL = 0x1D210, 0x1D214, 0x1D204, 8
+#: Where a register's address in the array has its tile's column and row; the bits below are the byte in the tile.
+COLUMN_SHIFT, ROW_SHIFT = 25, 20
+#: Bytes from one lock's register to the next.
+LOCK_STEP = 0x10
+#: Where an array sees the host's memory. Firmware adds it to the first few arguments of an xclbin's run; in those behind
+#: them it stands in the instruction stream.
+HOST_MEMORY, TRANSLATED_ARGUMENTS = 0x8000_0000, 5
 #: A per-call word of the control scratchpad reaches a core shifted left by this: the firmware that adds it clears these bits.
 WORD_SHIFT = 2
+
+
+@attrs.frozen
+class Registers:
+    """Where a kind of tile has registers, as byte addresses in the tile (AM025; aie-rt).
+
+    descriptors: the first one's; each next one is DESCRIPTOR_STEP on. writing, reading: the control register of channel 0 that
+    writes memory and of the one that reads it, its queue in the register behind it; each next channel's both are NEXT_CHANNEL
+    on. number_bits: of a descriptor's number in a queue. locks: the first one's. data, program, core, switch: its memories,
+    its core's control register, its stream switch, None where there is none.
+    """
+
+    descriptors: int
+    writing: int
+    reading: int
+    number_bits: int
+    locks: int
+    switch: int
+    data: int | None = None
+    program: int | None = None
+    core: int | None = None
+
+
+#: By the kind of tile.
+TILE_REGISTERS = {
+    "shim": Registers(DESCRIPTOR_REGISTERS, WRITING_QUEUE_REGISTER - WORD, CONTROL_REGISTER, 4, locks=0x14000, switch=0x3F000),
+    "mem": Registers(0xA0000, 0xA0600, 0xA0630, 6, locks=0xC0000, switch=0xB0000, data=0),
+    "core": Registers(DESCRIPTOR_REGISTERS, 0x1DE00, 0x1DE10, 4, locks=0x1F000, switch=0x3F000, data=0, program=0x20000, core=0x32000),
+}
 
 # -- what devices have ---------------------------------------------------------------------------------
 

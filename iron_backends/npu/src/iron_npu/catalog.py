@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from iron_core.array.build import build, has_array
+from iron_core.array.design import Design
 from iron_core.declare.cases import cases
 from iron_core.declare.identity import array_key, design_key
 from iron_core.devices import device
@@ -17,7 +18,7 @@ from iron_npu.mlir.printer import Printed, print_design
 
 @attrs.frozen
 class Item:
-    """One case on one device. bound: members that calls give. refused: the rule, where no array takes it.
+    """One case on one device. bound: members that calls give. refused: the rule, where no array takes it. design: what is printed.
 
     array_key: equal keys on one device are one array.
     """
@@ -27,6 +28,7 @@ class Item:
     dev: str
     bound: tuple[str, ...]
     printed: Printed | None = None
+    design: Design | None = None
     refused: str = ""
     array_key: Any = None
 
@@ -57,6 +59,7 @@ def _case(cls: Any, case: Any, dev: str, seen: set[Any]) -> Iterator[Item]:
         seen.add(key)
         item = Item(cls.__name__, case.id, dev, bound)
         try:
-            yield attrs.evolve(item, printed=print_design(build(op, dev, bound).design), array_key=array_key(op))
+            design = build(op, dev, bound).design
+            yield attrs.evolve(item, printed=print_design(design), design=design, array_key=array_key(op))
         except IronError as error:
             yield attrs.evolve(item, refused=str(error))

@@ -82,6 +82,11 @@ def gate(printed: Printed, folder: Path) -> Refusal | None:
     return _run(TRANSLATE, "--aie-npu-to-cpp", str(lowered), "-o", str(folder / "stream.h"), folder=folder)
 
 
+def stream(folder: Path) -> Path | None:
+    """The instruction stream that `gate` left in a folder; None where it left none, as of a module whose sequence takes scalars."""
+    return next(iter(sorted((folder / "out").rglob("insts*.bin"))), None)
+
+
 def _run(tool: str, *arguments: str, folder: Path) -> Refusal | None:
     command = [tool, *arguments]
     try:
