@@ -22,7 +22,7 @@ class SequenceChecks(Names):
             self.define(name, kind)
             kinds.append(kind)
         self.device.sequences[m["symbol"]] = kinds
-        self.tasks, self.ids, self.synced, self.entries = {}, {}, False, 0
+        self.tasks, self.ids, self.synced, self.entries, self.configured = {}, {}, False, 0, ""
 
     def after_sequence(self, m: re.Match[str]) -> None:
         for name, task in self.tasks.items():
@@ -233,6 +233,7 @@ class SequenceChecks(Names):
 
     def on_configure(self, m: re.Match[str]) -> None:
         self.entries += 1
+        self.mains.update(name for name, known in self.devices.items() if known is self.device)
         if m["symbol"] == self.configured:
             self.wrong(f"{m['symbol']} is configured twice in a row")
         self.configured = m["symbol"]

@@ -88,6 +88,8 @@ class Names:
         #: Parameter -> how it is used: as an "address", or as a "number".
         self.moved: dict[str, str] = {}
         self.devices: dict[str, Device] = {}
+        #: Devices whose sequences a call runs: those without an array.
+        self.mains: set[str] = set()
         self.device = Device(0, "npu2")
         self.tile = ""
         self.held: dict[tuple[str, str], int] = {}

@@ -79,5 +79,5 @@ class _Checker(DeviceChecks, CoreChecks, SequenceChecks):
         if len(self.devices) > 1:
             for name, dev in self.devices.items():
                 for sequence, (kind, line) in dev.symbols.items():
-                    if kind == "sequence" and sequence not in dev.used and name != "@main":
+                    if kind == "sequence" and sequence not in dev.used and name not in self.mains:
                         self.wrong(f"nothing runs {sequence} of {name}", line)

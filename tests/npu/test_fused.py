@@ -52,7 +52,7 @@ def chain():
 def test_equal_arrays_are_one_device_and_equal_sequences_one(chain):
     _, made = chain
     devices = re.findall(r"aie\.device\(npu2\) @(\w+)", made.text)
-    assert len(devices) == 4 and devices[-2:] == ["reset", "main"] and devices[0].startswith("ElementwiseAdd_")
+    assert len(devices) == 4 and devices[-2:] == ["reset", "main_x_4096_y_4096"] and devices[0].startswith("ElementwiseAdd_")
     assert made.text.count("aie.runtime_sequence") == 3
     assert made.text.count(f"aiex.configure @{devices[0]}") == 2
 
@@ -75,7 +75,7 @@ def test_arrays_of_a_pack_are_one_device():
     made = print_version(plan, plan.versions[0].signature, coresident=[pack])
     require(made.text)
     devices = re.findall(r"aie\.device\(npu2\) @(\w+)", made.text)
-    assert len(devices) == 3 and devices[1:] == ["reset", "main"] and devices[0].startswith("ElementwiseAdd_SiLU_")
+    assert len(devices) == 3 and devices[1:] == ["reset", "main_x_4096_y_4096"] and devices[0].startswith("ElementwiseAdd_SiLU_")
     assert made.text.count(f"aiex.configure @{devices[0]}") == 1 and made.text.count("aiex.run") == 3
     assert made.text.count("aie.runtime_sequence") == 3
 

@@ -33,7 +33,8 @@ class ArrayImage:
     per-call words. chains: where every step is a dispatch, the xclbins that hold their designs, each as the indices of its steps;
     each has at most `CHAIN_DESIGNS` designs. contexts: instead of chains, where every array is loaded once in a hardware context of
     its own, the indices of the steps of each. tensors: of a full ELF, those that gathers need beside the version's own. program: how it
-    makes its next call's words and carried values, where it does (see `iron_core.image.feedback`); its last step does that.
+    makes its next call's words and carried values, where it does (see `iron_core.image.feedback`); its last step does that. feeds: the
+    version that call is of.
     """
 
     version: VersionPlan
@@ -47,6 +48,7 @@ class ArrayImage:
     tensors: ControlTensors = ControlTensors()  # noqa: RUF009 (frozen)
     program: Program | None = None
     contexts: tuple[tuple[int, ...], ...] = ()
+    feeds: Signature | None = None
 
     @property
     def own(self) -> dict[str, tuple[int, ...]]:
@@ -94,9 +96,10 @@ def array_image(plan: Plan, signature: Signature, coresident: Iterable[Pack] = (
             entries.append([index])
     resets = len(entries) % 2 if elf else 0
     bare = attrs.evolve(version, steps=(), folds=())
+    feeds = None if program is None else version.signature
     contexts = _contexts(plan, version, steps, dev) if plan.packaging.image == CONTEXTS else ()
     chains = () if elf or contexts else _chains([step.design for step in steps])
-    return ArrayImage(bare, dev.name, elf, steps, tuple(map(tuple, entries)), resets, words, chains, tensors, program, contexts)
+    return ArrayImage(bare, dev.name, elf, steps, tuple(map(tuple, entries)), resets, words, chains, tensors, program, contexts, feeds)
 
 
 def _chains(designs: Sequence[Design]) -> tuple[tuple[int, ...], ...]:

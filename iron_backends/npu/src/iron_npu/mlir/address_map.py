@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import attrs
 
@@ -13,6 +14,8 @@ from iron_core.image.plan import Plan, Port
 
 #: A shim reads and writes whole words at addresses that are multiples of this many bytes.
 GRANULE = 4
+#: Tensors that a kernel may be given.
+ARGUMENTS = 16
 
 
 @attrs.frozen
@@ -76,6 +79,21 @@ def address_map(plan: Plan, image: ArrayImage) -> AddressMap:
         addresses["resident", number] = Address(first + resident.spot.bank, resident.spot.offset)
     arguments += [Argument(f"residents{number}", nbytes) for number, nbytes in enumerate(plan.resident_banks)]
     return AddressMap(tuple(arguments), tuple(addresses.items()))
+
+
+@contextlib.contextmanager
+def named(step: str, operand: str) -> Iterator[None]:
+    """What is refused of a buffer says whose it is."""
+    try:
+        yield
+    except UnsupportedError as error:
+        raise UnsupportedError(f"step {step}: its {operand}: {error}") from None
+
+
+def check_arguments(count: int, what: str, legal: str) -> None:
+    """UnsupportedError for more tensors than a kernel is given: a run of more crashes."""
+    if count > ARGUMENTS:
+        raise UnsupportedError(f"{what}: {count} buffers, and a kernel is given at most {ARGUMENTS}. Legal: {legal}.")
 
 
 def _packed(ports: Sequence[Port]) -> tuple[list[int], int]:

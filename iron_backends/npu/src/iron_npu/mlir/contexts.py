@@ -6,27 +6,34 @@ each becomes a stream of instructions, which a dispatch is given beside its buff
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import attrs
 
+from iron_core.array.design import ArrayDesign
 from iron_core.array.sequence import Sequence
 from iron_core.errors import UnsupportedError
 from iron_core.graph.signature import Signature
 from iron_core.image.array_image import ArrayImage, array_image
+from iron_core.image.array_step import ArrayStep
 from iron_core.image.parameters import Parameter
 from iron_core.image.plan import BufferRef, Plan
+from iron_npu.mlir.chain import word_numbers
 from iron_npu.mlir.device import print_device
-from iron_npu.mlir.fused import device_name
-from iron_npu.mlir.printer import Printed
-from iron_npu.mlir.sequence import ArgumentWords, print_sequence, same_words
+from iron_npu.mlir.graph import device_name
+from iron_npu.mlir.printer import SEQUENCE, Printed
+from iron_npu.mlir.sequence import ArgumentWords, print_sequence
 from iron_npu.mlir.text import Writer
 
 
 @attrs.frozen(eq=False)
 class Context:
-    """An array's module. name: of its device, which follows from what the array is: equal names of two versions are one xclbin."""
+    """An array's module. name: of its device, which follows from what the array is: equal names of two versions are one xclbin.
+    sequences: the names of its own."""
 
     name: str
     printed: Printed
+    sequences: tuple[str, ...]
 
 
 @attrs.frozen(eq=False)
@@ -56,27 +63,34 @@ class Contexts:
 def print_contexts(plan: Plan, signature: Signature) -> Contexts:
     """One version of a plan that was packaged with `image=iron.CONTEXTS`. UnsupportedError for another packaging."""
     image = array_image(plan, signature)
-    if not image.contexts:
-        raise UnsupportedError(f"{plan.name} on {image.dev} was packaged as {plan.packaging.image}. Legal: image=iron.CONTEXTS.")
-    names: dict[int, dict[Sequence, str]] = {}
-    dispatches: dict[int, Dispatch] = {}
-    numbers = {use: number for number, word in enumerate(image.parameters) for use in word.uses}
-    for context, steps in enumerate(image.contexts):
-        sequences = names.setdefault(context, {})
-        for index in steps:
-            step = image.steps[index]
-            sequence = step.design.sequence
-            name = sequences.setdefault(sequence, f"sequence{len(sequences)}")
+    contexts, (dispatches,) = contexts_of(plan, [image])
+    return Contexts(contexts, dispatches, image.parameters)
+
+
+def contexts_of(plan: Plan, images: Iterable[ArrayImage]) -> tuple[tuple[Context, ...], tuple[tuple[Dispatch, ...], ...]]:
+    """The contexts of several versions, which share those of equal arrays, and the dispatches of each version. UnsupportedError for
+    another packaging."""
+    held: dict[ArrayDesign, tuple[ArrayStep, dict[Sequence, str]]] = {}
+    numbers: dict[ArrayDesign, int] = {}
+    versions = []
+    for image in images:
+        if not image.contexts:
+            raise UnsupportedError(f"{plan.name} on {image.dev} was packaged as {plan.packaging.image}. Legal: image=iron.CONTEXTS.")
+        scalars = word_numbers(image)
+        dispatches = []
+        for index, step in enumerate(image.steps):
+            array, sequence = step.design.array, step.design.sequence
+            _, names = held.setdefault(array, (step, {}))
+            context = numbers.setdefault(array, len(numbers))
+            name = names.setdefault(sequence, f"{SEQUENCE}{len(names)}")
             buffers = tuple(step.operands[argument.operand] for argument in sequence.arguments)
-            scalars = tuple(numbers[index, word.name] for word, first in same_words(sequence).items() if word == first)
-            dispatches[index] = Dispatch(step.name, context, name, buffers, scalars)
-    contexts = tuple(_context(image, steps, names[number]) for number, steps in enumerate(image.contexts))
-    return Contexts(contexts, tuple(dispatches[index] for index in sorted(dispatches)), image.parameters)
+            dispatches.append(Dispatch(step.name, context, name, buffers, scalars[index]))
+        versions.append(tuple(dispatches))
+    return tuple(_context(step, names) for step, names in held.values()), tuple(versions)
 
 
-def _context(image: ArrayImage, steps: tuple[int, ...], sequences: dict[Sequence, str]) -> Context:
-    """The module of the array of these steps."""
-    first = image.steps[steps[0]]
+def _context(first: ArrayStep, sequences: dict[Sequence, str]) -> Context:
+    """The module of the array of a step, with the sequences of all that are of it."""
     array, placement = first.design.array, first.placement
     device, writer = device_name(array, placement), Writer()
 
@@ -86,4 +100,4 @@ def _context(image: ArrayImage, steps: tuple[int, ...], sequences: dict[Sequence
 
     with writer.block("module"):
         objects = print_device(writer, array, device, placement, write)
-    return Context(device, Printed(writer.text(), objects, any(sequence.words for sequence in sequences)))
+    return Context(device, Printed(writer.text(), objects, any(sequence.words for sequence in sequences)), tuple(sequences.values()))
