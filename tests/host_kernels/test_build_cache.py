@@ -17,6 +17,7 @@ import pytest
 
 from iron_core.cache.store import CacheWarning
 from iron_core.errors import BackendUnavailable, CacheError, CacheHomeError, DeclarationError
+from iron_core.processes import Running
 from iron_host import build, compiler
 from iron_host.slots import Slots
 
@@ -257,7 +258,7 @@ def test_killed_while_compiling(stand):
 @pytest.mark.skipif(os.name != "posix", reason="signals that a process may ignore")
 def test_a_compiler_that_starts_once_all_were_ended():
     """Is killed, whatever it hears: nobody comes back to it."""
-    running = compiler.Running()
+    running = Running()
     running.end()
     deaf = subprocess.Popen(
         ["sh", "-c", "trap '' TERM; echo; sleep 600"], stdout=subprocess.PIPE, encoding="utf-8", process_group=0

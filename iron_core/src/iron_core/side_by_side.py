@@ -16,8 +16,10 @@ _R = TypeVar("_R")
 _LOOK = 0.1
 
 
-def side_by_side(function: Callable[[_T], _R], items: Iterable[_T], end: Callable[[], None] | None = None) -> list[_R]:
-    """`function` of every item, in order, on a thread for each CPU; raises what the first that fails raised.
+def side_by_side(
+    function: Callable[[_T], _R], items: Iterable[_T], end: Callable[[], None] | None = None, at_once: int | None = None
+) -> list[_R]:
+    """`function` of every item, in order, on a thread for each CPU (`at_once`: on so many); raises what the first that fails raised.
 
     What interrupts this, or fails, waits for the items that are under way, not for those that are not; `end` is called before the
     wait and may end those too.
@@ -51,7 +53,7 @@ def side_by_side(function: Callable[[_T], _R], items: Iterable[_T], end: Callabl
             pass
 
     try:
-        for _ in range(min(os.cpu_count() or 1, count)):
+        for _ in range(min(at_once or os.cpu_count() or 1, count)):
             start_new_thread(work, ())
         while len(ended) < count and not errors:
             look()

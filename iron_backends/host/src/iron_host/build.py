@@ -23,6 +23,7 @@ from iron_core.cache.home import home, is_noexec, refusal
 from iron_core.cache.keys import digest
 from iron_core.cache.store import Cache, optional
 from iron_core.errors import CacheError, CacheHomeError, DeclarationError, printable
+from iron_core.processes import Running
 from iron_core.side_by_side import side_by_side
 from iron_host import compiler, kernels, scratch, slots
 from iron_host.slots import Slots
@@ -140,7 +141,7 @@ def found(text: str, with_: compiler.Compiler, own: Header | None = None) -> Pat
 
 
 def compiled(
-    text: str, name: str, with_: compiler.Compiler, running: compiler.Running | None = None, own: Header | None = None
+    text: str, name: str, with_: compiler.Compiler, running: Running | None = None, own: Header | None = None
 ) -> Path:
     """The shared object of a source, from the cache or compiled into it. `name` is for messages; `running` as for `run`.
 
@@ -201,7 +202,7 @@ def load(units: Iterable[Unit]) -> dict[Unit, int]:
         if absent:
             if sys.stderr is not None and sys.stderr.isatty():
                 aside(f"compiling {len(absent)} kernels with {with_.name} (once for this machine) ...")
-            running = compiler.Running()
+            running = Running()
             made = side_by_side(lambda u: compiled(u.text, u.symbol, with_, running, u.own), absent, running.end)
             paths.update(zip(absent, made, strict=True))
         for unit, path in paths.items():

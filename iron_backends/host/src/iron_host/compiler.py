@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import platform
 import re
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import attrs
 
@@ -27,7 +22,7 @@ from iron_core.cache.eviction import ZIG
 from iron_core.cache.home import home, unusable
 from iron_core.cache.keys import digest
 from iron_core.errors import BackendUnavailable, CacheError
-from iron_core.turn import Turn
+from iron_core.processes import Running, output, run
 from iron_host import scratch
 from iron_host.errors import KernelError
 
@@ -53,9 +48,6 @@ FLAGS = (
 #: many rows are summed beside it. Loops begin at 32 bytes: where GCC's own choice of 16 put those of attention, one edit
 #: elsewhere in its file made it 17 % slower or faster.
 GCC_FLAGS = ("--param=avoid-fma-max-bits=0", "-falign-loops=32")
-
-#: Seconds that a compiler has to end by itself, and to remove what it wrote meanwhile.
-_GRACE = 2.0
 
 #: Bytes that compiling a kernel takes at least: with less free, that is why it failed.
 _NEEDED = 1 << 18
@@ -97,7 +89,7 @@ class Compiler:
         line = [*self.command, *self.flags, *places, str(source), "-o", str(target), "-lm"]
         environment = os.environ | {"LC_ALL": "C"} | dict(self.environment)
         try:
-            code, said = _run(line, environment, running or Running())
+            code, said = run(line, environment, running)
         except OSError as error:
             raise BackendUnavailable(f"host: {self.name} did not start for {source.name}: {error.strerror}.") from None
         if code:
@@ -126,72 +118,6 @@ def _free(folder: Path) -> int:
     return disk.f_bavail * disk.f_frsize
 
 
-class Running:
-    """Compilers that run, on any thread. Without a lock, which Ctrl-C within `end` could leave taken: one that is added meanwhile is
-    seen by `end`, or sees that it was called."""
-
-    def __init__(self) -> None:
-        self._processes: list[subprocess.Popen[str]] = []
-        self._ended = False
-
-    def add(self, process: subprocess.Popen[str]) -> None:
-        self._processes.append(process)
-        if self._ended:  # it has done nothing yet, and nobody comes back to see whether it heard
-            _end(process, kill=True)
-
-    def end(self) -> None:
-        """End them, and those that are added later; kill what does not end."""
-        self._ended = True
-        for process in list(self._processes):
-            _end(process)
-        until = time.monotonic() + _GRACE
-        while any(process.returncode is None for process in self._processes) and time.monotonic() < until:
-            time.sleep(0.01)  # those who wait for them, on other threads, note that they ended
-        for process in list(self._processes):
-            _end(process, kill=True)
-
-
-def _run(line: list[str], environment: dict[str, str], running: Running) -> tuple[int, str]:
-    """The exit status of a command and what it said on standard error."""
-    own: Any = {"process_group": 0} if os.name == "posix" else {}  # a driver's own processes are ended with it
-    with _started(
-        line,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env=environment,
-        **own,
-    ) as process:
-        running.add(process)
-        try:
-            said = process.communicate()[1]
-        except BaseException:
-            _end(process)
-            raise
-    return process.returncode, said
-
-
-#: Held while a process starts, and while this one forks: a child forked meanwhile would have the pipes, and whoever reads
-#: them would wait for its end.
-_starting = Turn("starting a compiler")
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release)
-
-
-def _started(line: Sequence[str], **options: Any) -> subprocess.Popen[str]:
-    with _starting:
-        return subprocess.Popen(line, encoding="utf-8", errors="replace", **options)
-
-
-def _end(process: subprocess.Popen[str], kill: bool = False) -> None:
-    if process.returncode is None:
-        with contextlib.suppress(OSError):
-            if os.name == "posix":
-                os.killpg(process.pid, signal.SIGKILL if kill else signal.SIGTERM)
-            else:
-                process.terminate()
-
-
 @cache
 def cpu() -> str:
     """What `NATIVE` depends on: machine, model and features."""
@@ -214,18 +140,7 @@ def vector_width() -> str:
 
 
 def _output(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> str | None:
-    try:
-        with _started(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ | dict(environment)
-        ) as process:
-            try:
-                said = process.communicate(timeout=60)[0]
-            except BaseException:
-                process.kill()
-                raise
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return said.strip() if process.returncode == 0 else None
+    return output(command, os.environ | dict(environment))
 
 
 def _gcc(version: str) -> bool:

@@ -12,25 +12,13 @@ from pathlib import Path
 import attrs
 
 from iron_npu.mlir.printer import Printed
+from iron_npu.tools.command import DYNAMIC
 
 #: What the gate runs, and what it is for.
 TOOLS = {"aie-opt": "verifies and lowers", "aiecc": "drives the lowering"}
 #: What a sequence with scalars needs besides, to become C++.
 TRANSLATE = "aie-translate"
 
-#: From the routed device to a stream that is built anew for each call.
-_DYNAMIC = (
-    "aie-materialize-bd-chains",
-    "aie-substitute-shim-dma-allocations",
-    "aie-unroll-runtime-sequence-loops",
-    "canonicalize",
-    "aie-lower-dynamic-bd-pool",
-    "canonicalize",
-    "aie-assign-runtime-sequence-bd-ids",
-    "aie-dma-tasks-to-npu",
-    "aie-dma-to-npu",
-    "aie-lower-set-lock",
-)
 _SECONDS = 600
 
 
@@ -76,7 +64,7 @@ def gate(printed: Printed, folder: Path) -> Refusal | None:
     if addressed is None:
         return Refusal("aiecc", " ".join(request), "it wrote no input_with_addresses.mlir")
     lowered = folder / "lowered.mlir"
-    refused = _run("aie-opt", *(f"--{name}" for name in _DYNAMIC), str(addressed), "-o", str(lowered), folder=folder)
+    refused = _run("aie-opt", *(f"--{name}" for name in DYNAMIC), str(addressed), "-o", str(lowered), folder=folder)
     if refused is not None or shutil.which(TRANSLATE) is None:
         return refused
     return _run(TRANSLATE, "--aie-npu-to-cpp", str(lowered), "-o", str(folder / "stream.h"), folder=folder)

@@ -1,0 +1,100 @@
+"""The command lines of `aiecc`, as mlir-aie of August 2026 and later takes them (its tools/aiecc/README.md).
+
+An input lies in the folder that is given as `--tmpdir` too: there the objects are looked for that cores link.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+
+#: What the files of a build are called.
+ELF, XCLBIN, PARAMETERS, ADDRESSED = "design.elf", "final.xclbin", "params.txt", "input_with_addresses.mlir"
+#: The kernel of an xclbin that has one, and the number of the first of several.
+KERNEL, FIRST_ID = "MLIR_AIE", 0x901
+
+#: What a sequence with scalars goes through to become C++ that makes a stream for a call.
+DYNAMIC = (
+    "aie-materialize-bd-chains",
+    "aie-substitute-shim-dma-allocations",
+    "aie-unroll-runtime-sequence-loops",
+    "canonicalize",
+    "aie-lower-dynamic-bd-pool",
+    "canonicalize",
+    "aie-assign-runtime-sequence-bd-ids",
+    "aie-dma-tasks-to-npu",
+    "aie-dma-to-npu",
+    "aie-lower-set-lock",
+)
+
+
+@attrs.frozen
+class Driver:
+    """How `aiecc` is called whatever is asked of it. program, peano: where they are. xclbinutil: "" where no xclbin is asked for.
+
+    threads: of its own; None for as many as it likes.
+    """
+
+    program: str
+    peano: str
+    xclbinutil: str = ""
+    threads: int | None = None
+
+    def line(self, source: Path, out: Path, *asked: str) -> list[str]:
+        """A command that leaves what is asked for in `out`; its input is `source`."""
+        # It takes the Chess compiler unless told otherwise.
+        line = [self.program, str(source), f"--peano={self.peano}", "--no-xchesscc", "--no-xbridge"]
+        if self.threads is not None:
+            line.append(f"-j{self.threads}")
+        return [*line, *asked, "--dynamic-objFifos", f"--tmpdir={source.parent}", f"--output-dir={out}", "--get-core-elfs"]
+
+
+def full_elf(driver: Driver, source: Path, out: Path) -> list[str]:
+    """The ELF of all devices and the table of its scratchpad's words. Loads of devices are written out as what they write: between two
+    steps the firmware would load nothing that it thinks is loaded."""
+    return driver.line(source, out, "--get-full-elf", f"--full-elf-name={ELF}", "--get-scratchpad-parameters", "--expand-load-pdis")
+
+
+def xclbin(driver: Driver, source: Path, out: Path, *, dynamic: bool = False) -> list[str]:
+    """An xclbin of the module's device, and a stream for each of its sequences, unless `dynamic`."""
+    return driver.line(source, out, *_streams(dynamic), *_packed(driver))
+
+
+def link(driver: Driver, source: Path, out: Path, *, index: int, before: Path | None, dynamic: bool = False) -> list[str]:
+    """The xclbin `before`, if there is one, and behind its kernels that of this module, number `index`, by a name of its own."""
+    kernel = kernel_name(index)
+    named = [f"--xclbin-kernel-name={kernel}", f"--xclbin-instance-name={kernel}i", f"--xclbin-kernel-id={FIRST_ID + index:#x}"]
+    if before is not None:
+        named.append(f"--xclbin-input={before}")
+    return driver.line(source, out, *_streams(dynamic), *_packed(driver), *named)
+
+
+def lower_dynamic(program: str, addressed: Path, lowered: Path) -> list[str]:
+    """`aie-opt` on a routed module whose sequences take scalars."""
+    return [program, *(f"--{name}" for name in DYNAMIC), str(addressed), "-o", str(lowered)]
+
+
+def translate_dynamic(program: str, lowered: Path, cpp: Path, *, device: str, sequence: str) -> list[str]:
+    """`aie-translate` on what that gives: C++ that makes a stream of one sequence for a call."""
+    which = [f"--aie-device-name={device}", f"--aie-sequence-name={sequence}"]
+    return [program, "--aie-npu-to-cpp", *which, str(lowered), "-o", str(cpp)]
+
+
+def kernel_name(index: int) -> str:
+    """The kernel of a chain's design: short, for xclbinutil takes 64 characters of it and its instance together."""
+    return f"design{index}"
+
+
+def stream_file(device: str, sequence: str) -> str:
+    """What aiecc calls the stream of a sequence."""
+    return f"insts_{device}_{sequence}.bin"
+
+
+def _streams(dynamic: bool) -> list[str]:
+    """Instructions; of sequences with scalars the routed module, which more is made of."""
+    return ["--get-input-with-addresses"] if dynamic else ["--get-npu-insts", "--npu-insts-name=insts_{0}.bin"]
+
+
+def _packed(driver: Driver) -> list[str]:
+    return ["--get-xclbin", f"--xclbin-name={XCLBIN}", *([f"--xclbinutil-path={driver.xclbinutil}"] if driver.xclbinutil else [])]
