@@ -140,6 +140,16 @@ def test_tiles_take_little_more_than_is_stored(name):
     assert view_of(format).row_bytes(K) <= 1.04 * format.row_bytes(K)
 
 
+def test_a_tile_lies_in_the_order_in_which_it_is_read(kernels):
+    """The bits that are needed first lie first: scales, minima, the fifth bits of 32 columns, then two codes a byte."""
+    w = PackedArray(np.zeros((16, 24), np.uint8), (16, 32), SUPER["Q5_1"])
+    w.data[3, 4] = 1  # the fifth bit of column 0
+    w.data[3, 8] = 0x71  # the other four of columns 0 and 16
+    tile = tiles_of(kernels, w).reshape(-1)
+    heads, lane = 16 * 4, 3 * 4
+    assert {int(at): int(tile[at]) for at in np.flatnonzero(tile)} == {heads + lane: 1, heads + 64 + lane: 0x71}
+
+
 @pytest.mark.parametrize("name", SUPER)
 def test_experts_equal_the_twins(kernels, rng, name):
     """Matrices that ids pick, gated and combined: bit for bit, in tiles and as stored, by any number of threads."""

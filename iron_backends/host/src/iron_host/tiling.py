@@ -37,7 +37,7 @@ from iron_host.tiles import Piece, Tiles
 #: a sum is of.
 ALIGN, WORTH_A_FILE, WRITTEN, SUMMED = 64, 4 << 20, 16 << 20, 1 << 20
 #: Changes whenever tiles are laid out, written or summed otherwise.
-LAYOUT = 3
+LAYOUT = 4
 _TILES, _SUMS = "tiles.bin", "tiles.sums"
 
 #: Bytes of arrays that are made at once, to be put in tiles.
