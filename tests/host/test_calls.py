@@ -293,6 +293,30 @@ def test_outputs_are_the_callers_own():
     assert (first == kept).all()
 
 
+def test_an_input_is_read_where_it_lies_in_each_call():
+    """The same array with other numbers in it, another array, the first one again; and where a signal's handler left a call before its
+    steps knew where the array lies."""
+    graph = Cached()
+    host = graph.compile(backend=HostBackend(strict=True), x=((8,), np.float32)).load()
+    first, second = np.zeros(8, np.float32), np.full(8, 7, np.float32)
+    for x, number in ((first, 1), (first, 2), (second, 3), (first, 4), (second, 5)):
+        x[:] = number
+        assert (host(x, at=0, n=1) == 2 * number).all()
+    executable = next(iter(host.versions.values())).executable
+    slots = executable._slots["input"][0]
+
+    class Interrupted(list):
+        def __iter__(self) -> Any:
+            raise KeyboardInterrupt
+
+    executable._slots["input"][0] = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        host(first, at=0, n=1)
+    executable._slots["input"][0] = slots
+    first[:] = 6
+    assert (host(first, at=0, n=1) == 12).all()
+
+
 def test_an_image_is_data():
     """It can be pickled and loaded again over the same memory, call-backs included."""
     backend = HostBackend()

@@ -166,13 +166,16 @@ class HostExecutable:
         self._point(space, index, slots, address(data))
 
     def _point(self, space: str, index: int, slots: list[tuple[Any, int, int]], where: int) -> None:
-        self._ports[space, index] = where
+        self._ports.pop((space, index), None)  # a signal's handler may end this: then nobody knows where it is
         for words, word, offset in slots:
             words[word] = where + offset
+        self._ports[space, index] = where
 
     def _place_ports(self, space: str, arrays: Sequence[np.ndarray]) -> None:
         for i, slots in enumerate(self._slots[space]):
-            self._point(space, i, slots, address(arrays[i]))
+            where = address(arrays[i])
+            if self._ports.get((space, i)) != where:  # where it was the last time: the steps know it
+                self._point(space, i, slots, where)
 
     def _numbers(self) -> dict[str, int]:
         return dict(zip(self._names, self._arrays.values.tolist(), strict=False))

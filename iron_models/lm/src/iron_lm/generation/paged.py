@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 
 from iron_core.errors import BoundsError, UsageError
+from iron_core.turn import Turn
 from iron_lm.generation.pages import ROWS
 from iron_lm.parts.decoder import Decoder
 from iron_lm.parts.paged_decoder import PagedDecoder
@@ -48,6 +49,10 @@ class PagedModel:
         for n in self._versions:
             rows = ((n,), np.int32)
             self.compiled.add(ids=rows, at=rows, owner=rows, tables=((sequences, self._most), np.int32), places=rows, slots=rows)
+        # A pass is told by the same arrays each time: where they lie has to be said once. What is beyond its rows and spans is not read.
+        self._rows = {n: np.zeros((5, n), np.int32) for n in self._versions}
+        self._tables = np.zeros((sequences, self._most), np.int32)
+        self._turn = Turn(f"passes of {type(model).__name__}")
 
     def load(self) -> None:
         """Be ready for the first pass."""
@@ -65,21 +70,22 @@ class PagedModel:
         BoundsError for too many spans or tokens, for a span without tokens, for a position behind `max_seq_len`, and for an id or a page
         that there is not.
         """
-        rows = self._checked(spans)
-        n = next(n for n in self._versions if n >= rows)
-        ids, at, owner, places, slots = np.zeros((5, n), np.int32)
-        tables = np.zeros((self.sequences, self._most), np.int32)
-        begin = 0
+        count, page = self._checked(spans), self.page
+        n = next(n for n in self._versions if n >= count)
+        ids, at, owner, places, slots = list[int](), list[int](), list[int](), list[int](), list[int]()
         for whose, span in enumerate(spans):
-            end, held = begin + len(span.ids), np.asarray(span.pages, np.int32)
-            positions = np.arange(span.first, span.first + len(span.ids))
-            ids[begin:end], at[begin:end], owner[begin:end] = span.ids, positions, whose
-            tables[whose, : len(held)] = held
-            places[begin:end] = held[positions // self.page] * self.page + positions % self.page
-            slots[begin:end] = self.sequences
-            slots[end - 1] = whose
-            begin = end
-        logits = self.compiled(ids, at, owner, tables, places, slots, rows=rows, spans=len(spans), source=0, target=0)
+            positions = range(span.first, span.first + len(span.ids))
+            ids += span.ids
+            at += positions
+            owner += [whose] * len(positions)
+            places += [span.pages[position // page] * page + position % page for position in positions]
+            slots += [self.sequences] * (len(positions) - 1) + [whose]
+        with self._turn:
+            rows, tables = self._rows[n], self._tables
+            rows[:, :count] = ids, at, owner, places, slots
+            for whose, span in enumerate(spans):
+                tables[whose, : len(span.pages)] = span.pages
+            logits = self.compiled(*rows[:3], tables, *rows[3:], rows=count, spans=len(spans), source=0, target=0)
         return np.asarray(logits)
 
     def _checked(self, spans: Sequence[Span]) -> int:

@@ -57,8 +57,10 @@ class Request:
 
     def choose(self, logits: np.ndarray) -> bool:
         """Go on with the next token, by the finite logits (vocab,) after all so far. Was that the last one?"""
-        held, token = self.constraint, int(logits.argmax())
-        if held is None or not self._greedy or not held.sure(token):
+        held, token = self.constraint, None
+        if held is not None and self._greedy and held.sure(likeliest := int(logits.argmax())):
+            token = likeliest
+        if token is None:
             allowed = None if held is None else held.allowed()
             token = self._choose(logits, len(self.history) - 1, self.history, allowed)
         if held is not None:
