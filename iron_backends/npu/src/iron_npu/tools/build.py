@@ -10,25 +10,27 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import attrs
 
+from iron_core.array.kernel import Kernel
 from iron_core.aside import aside
 from iron_core.cache.entry import About
 from iron_core.cache.keys import digest
 from iron_core.cache.store import Cache
 from iron_core.processes import Running
 from iron_core.side_by_side import side_by_side
+from iron_npu.image import Image, Module
 from iron_npu.mlir.kernels import KernelObject
 from iron_npu.settings import Settings
 from iron_npu.tools import programs
-from iron_npu.tools.command import ELF, PARAMETERS, XCLBIN, Driver
+from iron_npu.tools.command import FILES, PARAMETERS, Driver
 from iron_npu.tools.make import STREAMS, make, steps
 from iron_npu.tools.objects import Objects, Recipe, recipe
 from iron_npu.tools.programs import AIECC, CLANG, XCLBINUTIL, Program
-from iron_npu.tools.request import Built, FullElf, Module, Request, Stream
+from iron_npu.tools.request import XCLBIN, Built, Request, Stream, requests
 from iron_npu.tools.run import Runner
 
 #: Changes whenever what a build gives, or how, does.
@@ -43,16 +45,19 @@ class _Work:
     key: str
 
 
-def build(requests: Iterable[Request], settings: Settings | None = None) -> tuple[Built, ...]:
-    """Everything that is asked for, in order, from the cache or built; equal requests are built once.
+def build(
+    image: Image | Iterable[Request], settings: Settings | None = None, kernels: Mapping[str, Kernel] | None = None
+) -> tuple[Built, ...]:
+    """An image's binaries, or all that is asked for, in order, from the cache or built; equal requests are built once.
 
-    settings: those of the environment unless given. MissingTool for programs that are needed and not here, ToolError where one fails,
+    settings: those of the environment unless given. kernels: by symbol, kernels as they are declared: mlir-aie's are compared with these
+    in full, and with what the image holds of others. MissingTool for programs that are needed and not here, ToolError where one fails,
     KernelMismatch where mlir-aie's kernels are not those that the modules call, CacheError as for every cache.
     """
-    wanted = list(requests)
+    wanted = list(requests(image) if isinstance(image, Image) else image)
     chosen = Settings.read() if settings is None else settings
     tools = programs.found(needed(wanted), chosen)
-    works = _works(wanted, chosen, tools)
+    works = _works(wanted, chosen, tools, kernels or {})
     distinct = {work.key: work for work in works}
     cache = Cache("npu", chosen.cache_home)
     absent = [work for work in distinct.values() if cache.get(work.key) is None]
@@ -60,34 +65,35 @@ def build(requests: Iterable[Request], settings: Settings | None = None) -> tupl
     share = _threads(chosen, len(absent))
 
     def one(work: _Work) -> None:
-        _entry(cache, work, Runner(_name(work.request), chosen, running), tools, share)
-        _say(f"built {next(ended)} of {len(absent)}: {_name(work.request)}")
+        _entry(cache, work, Runner(work.request.name, chosen, running), tools, share)
+        _say(f"built {next(ended)} of {len(absent)}: {work.request.name}")
 
     if absent:
         _say(f"building {len(absent)} {'image' if len(absent) == 1 else 'images'} with aiecc (kept from then on) ...")
     side_by_side(one, absent, running.end, chosen.jobs)
-    return tuple(_built(_entry(cache, work, Runner(_name(work.request), chosen), tools, share), work.request) for work in works)
+    return tuple(_built(_entry(cache, work, Runner(work.request.name, chosen), tools, share), work.request) for work in works)
 
 
-def needed(requests: Iterable[Request]) -> tuple[str, ...]:
+def needed(wanted: Sequence[Request]) -> tuple[str, ...]:
     """The programs that a build runs."""
-    wanted = list(requests)
     names = [programs.AIECC, programs.CLANG, programs.OBJCOPY, programs.LINKER]
-    if any(not isinstance(one, FullElf) for one in wanted):
+    if any(one.format == XCLBIN for one in wanted):
         names.append(programs.XCLBINUTIL)
     if any(module.dynamic for one in wanted for module in one.modules):
         names += [programs.AIE_OPT, programs.AIE_TRANSLATE]
     return tuple(names)
 
 
-def _works(requests: list[Request], settings: Settings, tools: Mapping[str, Program]) -> list[_Work]:
+def _works(
+    wanted: list[Request], settings: Settings, tools: Mapping[str, Program], kernels: Mapping[str, Kernel]
+) -> list[_Work]:
     """The requests with their objects, which are made first, each once."""
     recipes: dict[tuple[str, KernelObject], Recipe] = {}
-    for request in requests:
+    for request in wanted:
         for module in request.modules:
             for item in module.objects:
                 if (request.dev, item) not in recipes:
-                    recipes[request.dev, item] = recipe(item, request.dev, settings, module.kernels)
+                    recipes[request.dev, item] = recipe(item, request.dev, settings, kernels)
     distinct = list(dict.fromkeys((dev, made) for (dev, _), made in recipes.items()))
     running = Running()
     sorts = {dev: Objects(dev, settings, tools) for dev, _ in distinct}
@@ -102,11 +108,11 @@ def _works(requests: list[Request], settings: Settings, tools: Mapping[str, Prog
         return {item.file: made[dev, recipes[dev, item]] for item in module.objects}
 
     works = []
-    for request in requests:
+    for request in wanted:
         linked = [links(request.dev, module) for module in request.modules]
-        texts = [(module.name, module.text, module.device, module.sequences, module.dynamic) for module in request.modules]
+        texts = [(module.text, module.device, module.sequences, module.dynamic) for module in request.modules]
         known = [sorted((file, key) for file, (key, _) in each.items()) for each in linked]
-        key = digest("image", FORMAT, type(request).__name__, request.dev, texts, known, _lines(request), identities)
+        key = digest("image", FORMAT, request.format, request.dev, texts, known, _lines(request), identities)
         works.append(_Work(request, tuple({file: path for file, (_, path) in each.items()} for each in linked), key))
     return works
 
@@ -144,16 +150,9 @@ def _entry(cache: Cache, work: _Work, runner: Runner, tools: Mapping[str, Progra
 
 def _built(folder: Path, request: Request) -> Built:
     made = json.loads((folder / STREAMS).read_text(encoding="utf-8"))
-    streams = tuple(Stream(one["module"], one["sequence"], one["kernel"], folder / one["path"], one["dynamic"]) for one in made)
+    streams = tuple(Stream(one["kernel"], one["sequence"], folder / one["path"], one["dynamic"]) for one in made)
     table = folder / PARAMETERS
-    image = folder / (ELF if isinstance(request, FullElf) else XCLBIN)
-    return Built(folder, image, streams, table if table.is_file() else None)
-
-
-def _name(request: Request) -> str:
-    """What a request is called in messages and the cache's list."""
-    first = request.modules[0].name
-    return f"{first} and {len(request.modules) - 1} more" if len(request.modules) > 1 else first
+    return Built(folder, folder / FILES[request.format], streams, table if table.is_file() else None)
 
 
 def _threads(settings: Settings, builds: int) -> int | None:

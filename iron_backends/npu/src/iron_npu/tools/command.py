@@ -9,10 +9,11 @@ from pathlib import Path
 
 import attrs
 
+from iron_npu.image import Entry
+
 #: What the files of a build are called.
-ELF, XCLBIN, PARAMETERS, ADDRESSED = "design.elf", "final.xclbin", "params.txt", "input_with_addresses.mlir"
-#: The kernel of an xclbin that has one, and the number of the first of several.
-KERNEL, FIRST_ID = "MLIR_AIE", 0x901
+FILES = {"elf": "design.elf", "xclbin": "final.xclbin"}
+PARAMETERS, ADDRESSED = "params.txt", "input_with_addresses.mlir"
 
 #: What a sequence with scalars goes through to become C++ that makes a stream for a call.
 DYNAMIC = (
@@ -53,21 +54,25 @@ class Driver:
 def full_elf(driver: Driver, source: Path, out: Path) -> list[str]:
     """The ELF of all devices and the table of its scratchpad's words. Loads of devices are written out as what they write: between two
     steps the firmware would load nothing that it thinks is loaded."""
-    return driver.line(source, out, "--get-full-elf", f"--full-elf-name={ELF}", "--get-scratchpad-parameters", "--expand-load-pdis")
+    named = f"--full-elf-name={FILES['elf']}"
+    return driver.line(source, out, "--get-full-elf", named, "--get-scratchpad-parameters", "--expand-load-pdis")
 
 
-def xclbin(driver: Driver, source: Path, out: Path, *, dynamic: bool = False) -> list[str]:
-    """An xclbin of the module's device, and a stream for each of its sequences, unless `dynamic`."""
-    return driver.line(source, out, *_streams(dynamic), *_packed(driver))
-
-
-def link(driver: Driver, source: Path, out: Path, *, index: int, before: Path | None, dynamic: bool = False) -> list[str]:
-    """The xclbin `before`, if there is one, and behind its kernels that of this module, number `index`, by a name of its own."""
-    kernel = kernel_name(index)
-    named = [f"--xclbin-kernel-name={kernel}", f"--xclbin-instance-name={kernel}i", f"--xclbin-kernel-id={FIRST_ID + index:#x}"]
+def xclbin(
+    driver: Driver, source: Path, out: Path, entry: Entry, *, before: Path | None = None, device: str = "", dynamic: bool = False
+) -> list[str]:
+    """An xclbin of the module's device as a kernel by this name, behind those of the xclbin `before` if there is one; and a stream for each
+    of its sequences, or where they are `dynamic` the routed module, which more is made of. device: of several in the module this one."""
+    asked = ["--get-input-with-addresses"] if dynamic else ["--get-npu-insts", "--npu-insts-name=insts_{0}.bin"]
+    asked += ["--get-xclbin", f"--xclbin-name={FILES['xclbin']}"]
+    asked += [f"--xclbin-kernel-name={entry.name}", f"--xclbin-instance-name={entry.instance}", f"--xclbin-kernel-id={entry.id:#x}"]
+    if driver.xclbinutil:
+        asked.append(f"--xclbinutil-path={driver.xclbinutil}")
     if before is not None:
-        named.append(f"--xclbin-input={before}")
-    return driver.line(source, out, *_streams(dynamic), *_packed(driver), *named)
+        asked.append(f"--xclbin-input={before}")
+    if device:
+        asked.append(f"--device-name={device}")
+    return driver.line(source, out, *asked)
 
 
 def lower_dynamic(program: str, addressed: Path, lowered: Path) -> list[str]:
@@ -81,20 +86,6 @@ def translate_dynamic(program: str, lowered: Path, cpp: Path, *, device: str, se
     return [program, "--aie-npu-to-cpp", *which, str(lowered), "-o", str(cpp)]
 
 
-def kernel_name(index: int) -> str:
-    """The kernel of a chain's design: short, for xclbinutil takes 64 characters of it and its instance together."""
-    return f"design{index}"
-
-
 def stream_file(device: str, sequence: str) -> str:
     """What aiecc calls the stream of a sequence."""
     return f"insts_{device}_{sequence}.bin"
-
-
-def _streams(dynamic: bool) -> list[str]:
-    """Instructions; of sequences with scalars the routed module, which more is made of."""
-    return ["--get-input-with-addresses"] if dynamic else ["--get-npu-insts", "--npu-insts-name=insts_{0}.bin"]
-
-
-def _packed(driver: Driver) -> list[str]:
-    return ["--get-xclbin", f"--xclbin-name={XCLBIN}", *([f"--xclbinutil-path={driver.xclbinutil}"] if driver.xclbinutil else [])]

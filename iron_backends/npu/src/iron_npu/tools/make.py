@@ -9,10 +9,11 @@ from pathlib import Path
 
 from iron_core.errors import CallError
 from iron_npu.errors import ToolError
+from iron_npu.image import Module
 from iron_npu.tools import command, program_size
-from iron_npu.tools.command import ADDRESSED, ELF, PARAMETERS, XCLBIN, Driver
+from iron_npu.tools.command import ADDRESSED, FILES, PARAMETERS, Driver
 from iron_npu.tools.programs import AIE_OPT, AIE_TRANSLATE, AIECC, Program
-from iron_npu.tools.request import FullElf, Module, Request, XclbinChain
+from iron_npu.tools.request import ELF, XCLBIN, Request
 from iron_npu.tools.run import Runner
 
 #: Where a folder says which streams it has.
@@ -22,16 +23,14 @@ STREAMS = "streams.json"
 def steps(request: Request, driver: Driver, work: Path) -> Iterator[tuple[Module, list[str]]]:
     """Each module with its command. Module n works in `n`, and leaves what it makes in `n/out`."""
     before: Path | None = None
-    for index, module in enumerate(request.modules):
+    for index, (module, entry) in enumerate(request.links):
         place = work / str(index)
         source, out = place / "design.mlir", place / "out"
-        if isinstance(request, FullElf):
+        if request.format == ELF:
             yield module, command.full_elf(driver, source, out)
-        elif isinstance(request, XclbinChain):
-            yield module, command.link(driver, source, out, index=index, before=before, dynamic=module.dynamic)
         else:
-            yield module, command.xclbin(driver, source, out, dynamic=module.dynamic)
-        before = out / XCLBIN
+            yield module, command.xclbin(driver, source, out, entry, before=before, dynamic=module.dynamic)
+        before = out / FILES[XCLBIN]
 
 
 def make(
@@ -54,14 +53,14 @@ def make(
         for file, path in objects[index].items():
             shutil.copy(path, last / file)
         runner.run(line, last)
-        if not isinstance(request, FullElf):
-            made += _streams(module, index, isinstance(request, XclbinChain), runner, tools, last, folder)
-        elves = [path for path in last.rglob("*.elf") if path.name != ELF]
-        sizes.update({(f"{index}_" if isinstance(request, XclbinChain) else "") + core: n for core, n in _sizes(elves, runner).items()})
-    image = ELF if isinstance(request, FullElf) else XCLBIN
-    shutil.copy(_only(last, image, runner), folder / image)
+        if request.format == XCLBIN:
+            made += _streams(module, index, runner, tools, last, folder)
+        elves = [path for path in last.rglob("*.elf") if path.name != FILES[ELF]]
+        sizes.update({(f"{index}_" if len(request.links) > 1 else "") + core: n for core, n in _sizes(elves, runner).items()})
+    file = FILES[request.format]
+    shutil.copy(_only(last, file, runner), folder / file)
     table = _found(last, PARAMETERS)
-    if isinstance(request, FullElf) and table is not None:
+    if request.format == ELF and table is not None:
         shutil.copy(table, folder / PARAMETERS)
     (folder / STREAMS).write_text(json.dumps(made), encoding="utf-8")
     (folder / program_size.FILE).write_text(json.dumps(sizes), encoding="utf-8")
@@ -75,11 +74,10 @@ def _sizes(elves: list[Path], runner: Runner) -> dict[str, int]:
 
 
 def _streams(
-    module: Module, index: int, chained: bool, runner: Runner, tools: Mapping[str, Program], last: Path, folder: Path
+    module: Module, index: int, runner: Runner, tools: Mapping[str, Program], last: Path, folder: Path
 ) -> list[dict[str, object]]:
     """Copy each sequence's stream, or make the C++ of it; what `Stream` says of each."""
     made: list[dict[str, object]] = []
-    kernel = command.kernel_name(index) if chained else command.KERNEL
     lowered = last / "lowered.mlir"
     if module.dynamic:
         runner.run(command.lower_dynamic(str(tools[AIE_OPT].path), _only(last, ADDRESSED, runner), lowered), last)
@@ -93,7 +91,7 @@ def _streams(
         else:
             source = _stream(module, sequence, last, runner)
         shutil.copy(source, folder / name)
-        made.append({"module": module.name, "sequence": sequence, "kernel": kernel, "path": name, "dynamic": module.dynamic})
+        made.append({"kernel": index, "sequence": sequence, "path": name, "dynamic": module.dynamic})
     return made
 
 
