@@ -19,8 +19,8 @@ from iron_core.devices import (
 
 #: Bytes of a tile's own part of the address space.
 TILE = 1 << ROW_SHIFT
-#: Bits of a row's number.
-ROW_BITS = COLUMN_SHIFT - ROW_SHIFT
+#: Bits of a row's number and of a column's.
+ROW_BITS, COLUMN_BITS = COLUMN_SHIFT - ROW_SHIFT, 7
 #: What a queue takes: the descriptor's number from bit 0 on, executions less 1, and whether a token tells of the end.
 REPEAT_LOW, REPEAT_BITS, TOKEN_BIT = 16, 8, 31
 _NPU = device("npu2")
