@@ -22,6 +22,8 @@ import pytest
 
 HERE = Path(__file__).parent
 
+pytest_plugins = ["tests.device.choosing"]
+
 # Kernels compile at the first use of a dtype, so an example's time says little.
 hypothesis.settings.register_profile("iron", deadline=None, print_blob=True, derandomize=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "iron"))

@@ -155,6 +155,16 @@ def test_cases_are_timed_into_a_file(watch, tmp_path, outline):
     assert not outline(history_html(history)).wrong
 
 
+@pytest.mark.parametrize("dev", ["npu1", "npu2"])
+def test_each_family_is_timed_as_it_dispatches(iron, tmp_path, dev):
+    """npu1 has no full ELF, so a case of it is a dispatch of a chain."""
+    argv = ("bench", "run", "Copy", "--backend", "sim", "--dev", dev, "--csv", "b.csv", "--commit", "abc", "--date", "2026-01-01")
+    status, out, err = iron(*argv)
+    assert (status, out) == (0, f"1 result of suite sim-{dev} at abc\n"), err
+    (figure,) = read([tmp_path / "b.csv"]).figures.values()
+    assert figure["abc"] > 1
+
+
 def test_a_suite_without_a_result_says_so_in_its_file(watch, tmp_path):
     """Here of an operator during which something else ran; status 1."""
     assert watch("ReLU", "--commit", "abc", "--date", "2026-01-01")[0] == 1

@@ -58,7 +58,9 @@ def _time(timer: Measuring, cls: Any, case: Any, dev: str) -> float | None:
     try:
         with labelled(cls, "in its test cases"):
             op = cls(**case.fields)
-        (found,) = timer.measure([RunList(case.id, (Run(op, case.bounds),))], device(dev), TIMING)
+        chosen = device(dev)
+        dispatch = "separate" if chosen.is_npu and not chosen.full_elf else "fused"
+        (found,) = timer.measure([RunList(case.id, (Run(op, case.bounds),), dispatch=dispatch)], chosen, TIMING)
     except UnsupportedError as error:
         click.echo(f"{cls.__name__} {case.id}: {error}", err=True)
         return None
