@@ -20,7 +20,13 @@ START = "_iron_start"
 #: Import name -> distribution, where they differ.
 PROVIDES = {"attr": "attrs", "attrs": "attrs"}
 #: Looked for at run time and named, with what to install, when missing.
-OPTIONAL = {"iron_host": {"ziglang"}, "iron_embedding_gemma2": {"PIL", "soundfile"}, "iron_lm": {"llguidance"}, "iron_onnx": {"onnx"}}
+OPTIONAL = {
+    "iron_host": {"ziglang"},
+    "iron_npu": {"pyxrt"},
+    "iron_embedding_gemma2": {"PIL", "soundfile"},
+    "iron_lm": {"llguidance"},
+    "iron_onnx": {"onnx"},
+}
 
 
 def may_import(one: Distribution) -> set[str]:

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from iron_core.array.build import build, has_array
-from iron_core.array.fit import fit
+from iron_core.backends.arrays import array_accepts, array_devices, array_supports
 from iron_core.backends.measuring import Measured, Platform, Run, RunList, Timing
 from iron_core.backends.protocol import Available, Backend, Unavailable
-from iron_core.devices import DEVICES, Device, device
-from iron_core.errors import CallError, IronError
+from iron_core.devices import Device, device
+from iron_core.errors import CallError
 from iron_core.graph.signature import Signature
 from iron_core.image.array_image import ArrayImage, array_image
-from iron_core.image.folding import array_refusal
 from iron_core.image.packs import Pack
 from iron_core.image.plan import Plan
 from iron_core.lowering.answer import No, Yes
@@ -56,23 +54,13 @@ class SimBackend(Backend):
         return Available("simulates the arrays of npu1 and npu2 and their column variants")
 
     def devices(self) -> tuple[str, ...]:
-        return ("npu2", *(name for name, dev in DEVICES.items() if dev.is_npu and name != "npu2"))
+        return array_devices()
 
     def supports(self, op: Any, dev: str) -> Yes | No:
-        if not has_array(op):
-            return No(f"{type(op).__name__} declares no array.", "It runs on the CPU: backend='host'.")
-        try:
-            design = build(op, dev).design
-            fit(design)
-        except IronError as error:
-            return No(str(error))
-        array = design.array
-        remark = op.resolved(dev).base.array_remark()
-        return Yes(f"array of {len(array.cores)} cores and {len(array.fifos)} fifos{remark and f', {remark}'}")
+        return array_supports(op, dev)
 
     def accepts(self, fold: Any, dev: str) -> bool | No:
-        rule = array_refusal(fold, device(dev))
-        return rule is None or No(rule)
+        return array_accepts(fold, dev)
 
     def compile(self, plan: Plan, signature: Signature, coresident: Iterable[Pack] = ()) -> ArrayImage:
         return array_image(plan, signature, coresident)

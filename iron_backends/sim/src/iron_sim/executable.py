@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from iron_core.array.build import kernels_of
-from iron_core.array.words import fits, refuse
 from iron_core.backends.memory import flat
 from iron_core.backends.ports import cut, whole
 from iron_core.devices import WORD
 from iron_core.image.array_image import ArrayImage
 from iron_core.image.array_step import ArrayStep
 from iron_core.image.plan import BufferRef, Port
+from iron_core.image.step_words import StepWords
 from iron_sim.control import encode
 from iron_sim.errors import PoisonError, SimulationError
 from iron_sim.host import SimMemory, Space, host_tensors, region, spread
@@ -36,12 +36,7 @@ class SimExecutable:
         self._timed: list[TimedStep] = []
         self._trace = Trace(trace) if trace else None
         self._loading = loading(image, memory, follow=self._trace is not None)
-        # Per step its words, each with the number of its parameter and what the graph gives for the member it follows.
-        places = {use: n for n, parameter in enumerate(image.parameters) for use in parameter.uses}
-        self._words = []
-        for index, step in enumerate(image.steps):
-            given = {binding.member: binding.expression for binding in step.bindings}
-            self._words.append([(word, places[index, word.name], given[word.form.value]) for word in step.design.sequence.words])
+        self._words = StepWords(image)
         self._own = host_tensors(image, memory)
 
     def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], values: Mapping[str, int]) -> None:
@@ -101,7 +96,7 @@ class SimExecutable:
             for index in entry:
                 step = self.image.steps[index]
                 begin = time.perf_counter()
-                self.stats[step.name] = stats = self._run(machine, step, spaces, self._numbers(index, words, values))
+                self.stats[step.name] = stats = self._run(machine, step, spaces, self._words.numbers(index, words, values))
                 if self.recording is not None:
                     self._timed.append(_timed(step, begin, stats))
         self._loading.leave()
@@ -132,18 +127,6 @@ class SimExecutable:
             if name in step.written:
                 spread(regions[name], spaces[ref.space][ref.index], ref)
         return stats
-
-    def _numbers(self, index: int, words: Sequence[int], values: Mapping[str, int]) -> dict[str, int]:
-        """A step's words in this call, of all its parameters. BoundsError for what no array takes."""
-        found = {}
-        for word, parameter, member in self._words[index]:
-            found[word.name] = words[parameter]
-            if not fits(word, words[parameter], member.at(values) if word.every > 1 else 0):
-                step = self.image.steps[index]
-                members = {b.member: b.expression.at(values) for b in step.bindings}
-                followed = {b.expression.value: values[b.expression.value] for b in step.bindings if b.expression.value}
-                refuse(step.operator, word, words[parameter], members, followed)
-        return found
 
     # -- tensors ---------------------------------------------------------------------------------------
 

@@ -64,7 +64,10 @@ class Looping(Protocol):
         `on_step(index, carried)` is called on the calling thread; True stops, and what it raises ends the loop and arrives
         here. So does what the handler of a signal raises, soon, on the main thread. CallError before a step on a carried value
         that its dtype cannot hold (see `iron_core.backends.loop`). outputs: to be used by every step. Returns the last carried
-        values."""
+        values.
+
+        An `on_step` whose attribute `quiet` is True is core's own: it verifies the version's checks on the values and does no more. A
+        loop may verify them by itself before each step, and go on while earlier steps are under way."""
 
 
 @runtime_checkable

@@ -186,6 +186,7 @@ class Version(Pictured):
             turn.busy = True
             try:
                 after = checked if self._checks or self._reports or on_step is not None else None
+                checked.quiet = on_step is None and not self._reports  # type: ignore[attr-defined]  # see `Looping.loop`
                 if isinstance(executable, Looping):
                     outputs = [np.zeros(port.shape, port.dtype) for port in self._outputs]
                     last = executable.loop(steps, outputs, values, after)

@@ -1,0 +1,1 @@
+"""Running built images on an NPU, through pyxrt."""
