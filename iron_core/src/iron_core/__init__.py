@@ -48,7 +48,7 @@ _HOME = {
     "image.plan": ("Plan",),
     "lowering.answer": ("No", "Yes"),
     "lowering.protocol": ("Lowering",),
-    "backends.protocol": ("Available", "Backend", "Unavailable"),
+    "backends.protocol": ("Available", "Backend", "Finding", "Unavailable"),
     "compiled.operator_image": ("OperatorImage",),
     "devices": ("current_device", "set_current_device", "using_device"),
 }

@@ -21,6 +21,7 @@ from iron_core.array import set_rounding as set_rounding
 from iron_core.array.explain import explain as explain
 from iron_core.backends.protocol import Available as Available
 from iron_core.backends.protocol import Backend as Backend
+from iron_core.backends.protocol import Finding as Finding
 from iron_core.backends.protocol import Unavailable as Unavailable
 from iron_core.bases import BinaryElementwise as BinaryElementwise
 from iron_core.bases import Rowwise as Rowwise

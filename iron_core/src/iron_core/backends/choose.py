@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 
-from iron_core.backends.protocol import Available, Backend, Unavailable, check_options
+from iron_core.backends.protocol import Available, Backend, Examining, Finding, Unavailable, check_options
 from iron_core.devices import Device, current_device, device, device_name
 from iron_core.errors import BackendUnavailable, CallError, IronError, PluginError, UnknownName, UnsupportedError, sentence
 from iron_core.plugins import foreign
@@ -130,6 +130,27 @@ def probe(backend: Backend) -> Available | Unavailable:
     return said
 
 
+def examine(backend: Backend) -> tuple[Finding, ...]:
+    """What a backend finds on this machine; of one that does not look closer, and of one that fails at it, what its probe says."""
+    state = probe(backend)
+    if isinstance(state, Available):
+        probed = Finding("probe", state.summary)
+    else:
+        probed = Finding("probe", sentence(state.reason), "problem", state.fix)
+    if not isinstance(backend, Examining):
+        return (probed,)
+    try:
+        with foreign.guarded():
+            found = tuple(backend.examine())
+    except foreign.Raised as raised:
+        return probed, Finding("examine", f"its examine() failed{_whose(backend)}: {raised}", "problem")
+    wrong = [one for one in found if not isinstance(one, Finding)]
+    if wrong:
+        kind = foreign.kind_of(wrong[0])
+        return probed, Finding("examine", f"its examine() gave {kind}{_whose(backend)}; legal: Findings", "problem")
+    return found or (probed,)
+
+
 #: What a graph needs of a backend.
 _METHODS = ("devices", "supports", "accepts", "compile", "memory", "load")
 
@@ -143,7 +164,7 @@ def choose(backend: str | Backend | None = None, dev: str | Device | None = None
     """The backend and device of a compile. `options` are for a backend that is named, or that is the first available.
 
     dev: left out, the current device where there is one, else the backend's first.
-    BackendUnavailable when the one asked for cannot run here, or none can; UnsupportedError when it does
+    BackendUnavailable when the one asked for can neither run nor compile here, or none can run; UnsupportedError when it does
     not take `dev`; CallError for an option it does not have, and for what names no device.
     """
     dev = None if dev is None else device_name(dev)
@@ -177,6 +198,9 @@ def check_keywords(backend: Backend, given: Mapping[str, Any]) -> None:
 def _checked(backend: Backend, dev: str | None, reason: str) -> Choice:
     state = probe(backend)
     if isinstance(state, Unavailable):
+        if state.compiles:
+            why = f"{backend.name} compiles here and cannot run: {sentence(state.reason)}"
+            return Choice(backend, _device(backend, dev), (reason, why))
         fix = f" {state.fix}" if state.fix else ""
         raise BackendUnavailable(f"backend {backend.name} cannot run here: {sentence(state.reason)}{fix}")
     return Choice(backend, _device(backend, dev), (reason, f"{backend.name}: {state.summary}."))

@@ -26,10 +26,40 @@ class Available:
 
 @attrs.frozen
 class Unavailable:
-    """A probe's no: `reason` names everything that was looked for, `fix` what to do about it."""
+    """A probe's no: `reason` names everything that was looked for, `fix` what to do about it.
+
+    compiles: it cannot run here, and makes images here that run elsewhere. Who asks for such a backend by name gets it; its `memory` or
+    `load` says at the first call what is missing.
+    """
 
     reason: str
     fix: str = ""
+    compiles: bool = False
+
+
+#: What a finding may say of what was looked at.
+FINDINGS = ("ok", "note", "problem")
+
+
+@attrs.frozen
+class Finding:
+    """One thing that a backend looked at on this machine. what: in a word or two, "firmware"; says: what is there, on one line.
+
+    state: "ok", "note" for what works and could be better, "problem" for what keeps it from running. fix: what to do about the latter two.
+    """
+
+    what: str
+    says: str
+    state: str = attrs.field(default="ok", validator=attrs.validators.in_(FINDINGS))
+    fix: str = ""
+
+
+@runtime_checkable
+class Examining(Protocol):
+    """A Backend that looks at a machine more closely than its probe does, for `iron doctor`."""
+
+    def examine(self) -> Sequence[Finding]:
+        """Everything that it needs, found or not; it may start programs, and never raises."""
 
 
 @runtime_checkable

@@ -310,10 +310,12 @@ def cache_path(as_json: bool) -> None:
 
 
 @iron.command()
+@click.option("--npu", "backend", flag_value="npu", help="... and all that an NPU needs: the same as `--backend npu`.")
+@click.option("--backend", metavar="NAME", help="... and all that this backend needs; exit status 1 if something keeps it from running.")
 @_json
 @_verbose
-def doctor(as_json: bool) -> None:
+def doctor(backend: str | None, as_json: bool) -> int:
     """What is installed, what can run here, and what is wrong."""
     from iron_core.cli.doctor import doctor as examine
 
-    examine(as_json=as_json)
+    return examine(backend, as_json=as_json)

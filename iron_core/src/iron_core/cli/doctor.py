@@ -10,25 +10,33 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 
+from iron_core.backends import choose
+from iron_core.backends.protocol import Finding
 from iron_core.cache.home import home, troubles
 from iron_core.cli.listing import probed, says
 from iron_core.cli.table import print_json, print_table
 from iron_core.devices import DEVICES
-from iron_core.errors import CacheError, printable
+from iron_core.errors import CacheError, printable, sentence
 from iron_core.plugins.registry import registry
 
 #: Environment variables that change what iron does.
 VARIABLES = re.compile(r"IRON_\w+|NPU_CACHE_HOME|CXX")
 
 
-def doctor(*, as_json: bool) -> None:
-    """Print, or print as JSON, what `examine()` finds."""
+def doctor(backend: str | None, *, as_json: bool) -> int:
+    """Print, or print as JSON, what `examine()` finds, and for a backend that is named what it finds itself. Exit status 1 where that
+    names something that keeps it from running; 0 without one. UnknownName, PluginError for a backend that there is not."""
     facts = examine()
+    found = None if backend is None else choose.examine(choose.get(backend))
+    if found is not None:
+        facts["examined"] = {"backend": backend, "findings": [attrs.asdict(one) for one in found]}
+    status = int(any(one.state == "problem" for one in found or ()))
     if as_json:
         print_json(facts)
-        return
+        return status
     click.echo(f"iron {facts['iron']['version']} at {facts['iron']['path']}")
     click.echo(f"Python {facts['python']} at {sys.executable}, {facts['platform']}")
     place = printable(facts["cache"]["path"] or "unknown")
@@ -44,10 +52,19 @@ def doctor(*, as_json: bool) -> None:
     click.echo(f"devices: {', '.join(facts['devices'])}")
     click.echo(f"plugins: {facts['plugins']} known; `iron plugins list` shows them")
     click.echo()
+    if found is not None:
+        print_table((f"of {backend}", "state", ""), [(one.what, one.state, _says(one)) for one in found])
+        click.echo()
     for problem in facts["problems"]:
         click.echo(f"problem: {problem}")
     if not facts["problems"]:
-        click.echo("no problems found")
+        click.echo("no problems found" if not status else f"no problems found but those of {backend} above")
+    return status
+
+
+def _says(one: Finding) -> str:
+    """A finding on one line, with what to do."""
+    return printable(f"{sentence(one.says)} {one.fix}" if one.fix else one.says)
 
 
 def examine() -> dict[str, Any]:

@@ -59,7 +59,7 @@ def probed() -> list[dict[str, Any]]:
 
     found = []
     for name in choose.names():
-        facts: dict[str, Any] = {"name": name, "available": False, "summary": "", "reason": "", "fix": "", "devices": []}
+        facts: dict[str, Any] = {"name": name, "available": False, "summary": "", "reason": "", "fix": "", "compiles": False, "devices": []}
         try:
             backend = choose.get(name)
         except IronError as error:
@@ -67,7 +67,7 @@ def probed() -> list[dict[str, Any]]:
         else:
             state = choose.probe(backend)
             if isinstance(state, Unavailable):
-                facts.update(reason=str(state.reason).rstrip("."), fix=str(state.fix))
+                facts.update(reason=str(state.reason).rstrip("."), fix=str(state.fix), compiles=state.compiles)
             else:
                 facts.update(available=True, summary=str(state.summary), devices=list(backend.devices()))
         found.append(facts)
@@ -91,4 +91,5 @@ def says(facts: dict[str, Any]) -> str:
     """A probe's words: what is there, or why not and what to do."""
     if facts["available"]:
         return str(facts["summary"])
-    return f"{sentence(facts['reason'])} {facts['fix']}".strip()
+    compiles = "It compiles here. " if facts["compiles"] else ""
+    return f"{sentence(facts['reason'])} {compiles}{facts['fix']}".strip()

@@ -13,7 +13,7 @@ import click
 from iron_core.cli import streams
 
 _COLORS = {"ok": "green", "available": "green", "failed": "red", "unavailable": "yellow", "ambiguous": "yellow", "shadowed": "yellow"}
-_COLORS |= {"incompatible": "yellow", "denied": "bright_black", "FAILED": "red"}
+_COLORS |= {"incompatible": "yellow", "denied": "bright_black", "FAILED": "red", "note": "yellow", "problem": "red"}
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
