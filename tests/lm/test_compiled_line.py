@@ -7,6 +7,7 @@ import pytest
 
 from iron_core.errors import UsageError
 from iron_llama.model import Llama
+from iron_lm import loading
 from iron_lm.auto import Auto
 from tests.lm.conftest import TINY
 
@@ -55,3 +56,12 @@ def test_random_weights_may_be_unread():
     graph = Llama.compiled(["--random-weights", "0", "--max-seq-len", "64", "--prefill-chunk", "32", "--backend", "null", "--dev", "npu2"],
         unread=True)  # fmt: skip
     assert sum(resident.nbytes for resident in graph.plan.residents) > 1e9
+
+
+def test_weights_that_become_integers_are_drawn(monkeypatch):
+    """Shapes do not say what blocks and integers are: those are made, as a run makes them."""
+    asked = []
+    monkeypatch.setattr(loading, "random", lambda *given, **options: asked.append(options["quantize"]) or (_ for _ in ()).throw(KeyError()))
+    with pytest.raises(KeyError):
+        Llama.compiled(["--random-weights", "0", "--quantize", "int8", "--backend", "null", "--dev", "npu2"], unread=True)
+    assert asked == ["int8"]

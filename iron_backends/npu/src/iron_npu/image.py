@@ -172,6 +172,7 @@ class Image:
             "dev": self.dev,
             "kind": self.kind,
             "modules": [_module(module) for module in self.modules],
+            "kernels": _kernels(self.modules),
             "binaries": [
                 {
                     "file": f"{binary.name}.{binary.format}",
@@ -215,11 +216,7 @@ class Image:
 
 def _module(module: Module) -> dict[str, Any]:
     objects = [
-        {
-            "file": one.file,
-            "kernels": {kernel.symbol: kernel.factory or "C++" for kernel in one.kernels},
-            "functions": list(one.functions),
-        }
+        {"file": one.file, "kernels": [kernel.symbol for kernel in one.kernels], "functions": list(one.functions)}
         for one in module.objects
     ]
     return {
@@ -228,6 +225,17 @@ def _module(module: Module) -> dict[str, Any]:
         "sequences": list(module.sequences),
         "dynamic": module.dynamic,
         "objects": objects,
+    }
+
+
+def _kernels(modules: tuple[Module, ...]) -> dict[str, Any]:
+    """What the modules' objects are built of, by symbol: mlir-aie's factory with its keywords, or C++ with its macros."""
+    found = {kernel.symbol: kernel for module in modules for one in module.objects for kernel in one.kernels}
+    return {
+        symbol: {"factory": kernel.factory, "keywords": {name: str(given) for name, given in kernel.keywords}}
+        if kernel.factory
+        else {"source": kernel.source, "defines": dict(kernel.defines)}
+        for symbol, kernel in sorted(found.items())
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import tempfile
 import webbrowser
 from collections.abc import Iterator, Sequence
@@ -15,15 +14,11 @@ import click
 from iron_core.backends import choose
 from iron_core.backends.pricing import Pricing
 from iron_core.backends.protocol import Unavailable
-from iron_core.cli.files import in_file, member
 from iron_core.cli.progress import working
-from iron_core.compiled.graph import CompiledGraph
-from iron_core.declare.authored import authored
+from iron_core.cli.targets import compiled_graph
 from iron_core.devices import device
 from iron_core.errors import IronError, UnsupportedError, UsageError, printable
 from iron_core.files import writable, write_whole
-from iron_core.graph.graph import Graph
-from iron_core.plugins.registry import registry
 from iron_core.visualize import dot, html, picture
 from iron_core.visualize.priced import prices
 
@@ -41,14 +36,15 @@ def draw(
     if output:
         with _written(output):
             writable(output)
+    options: dict[str, Any] = {"fold": True} if fold else {}
     with working("compiling"):
         try:
-            compiled = _compiled(target, list(argv), backend=backend or pricing(dev), dev=dev, fold=fold)
+            compiled = compiled_graph(target, argv, backend=backend or pricing(dev), dev=dev, **options)
         except UnsupportedError as error:
             if backend is not None or dev is None or not device(dev).is_npu:
                 raise
             click.echo(f"drawn as it is planned, without prices: {error}", err=True)
-            compiled = _compiled(target, list(argv), backend="null", dev=dev, fold=fold)
+            compiled = compiled_graph(target, argv, backend="null", dev=dev, **options)
     with working("drawing"):
         try:
             table: Any = prices(compiled)
@@ -95,52 +91,3 @@ def pricing(dev: str | None) -> str | None:
         except IronError:
             continue
     return "null"
-
-
-def _compiled(target: str, argv: list[str], *, backend: str | None, dev: str | None, fold: bool) -> CompiledGraph:
-    options: dict[str, Any] = {"fold": True} if fold else {}
-    place = in_file(target)
-    if place is not None:
-        found = member(*place)
-        if isinstance(found, type) and issubclass(found, Graph):
-            found = _made(target, found)
-        if isinstance(found, CompiledGraph):
-            return found
-        if not isinstance(found, Graph):
-            raise UsageError(f"{target} is {found!r}; legal: a Graph, a Graph class that takes no arguments, or a CompiledGraph.")
-        shapes: dict[str, Any] = {}
-        for name, shape in map(_shape, argv):
-            if name in shapes:
-                raise UsageError(f"{name} is given twice; legal: an input once.")
-            shapes[name] = shape
-        return found.compile(backend=backend, dev=dev, **options, **shapes)
-    model = registry().load("models", target)
-    if not callable(getattr(model, "compiled", None)):
-        raise UsageError(f"model `{target}` has no compiled(argv), which gives the graph of a command line; it cannot be drawn.")
-    line = [*argv, *(["--backend", backend] if backend else []), *(["--dev", dev] if dev else [])]
-    graph: CompiledGraph = model.compiled(line, **options)
-    return graph
-
-
-def _made(target: str, cls: type[Graph]) -> Graph:
-    try:
-        inspect.signature(cls).bind()
-    except TypeError as error:
-        raise UsageError(f"{target} is a class that takes arguments ({error}); legal: a graph that is made, or a class without.") from None
-    with authored(cls, "__init__()"):
-        return cls()
-
-
-def _shape(text: str) -> tuple[str, Any]:
-    """An input's shape, as `x=512x64` or `x=512x64:float32`, or a value's number, as `n=3`, which is a shape of one dimension too."""
-    from iron_core.declare.formats import as_format
-
-    name, equals, rest = text.partition("=")
-    dims, colon, dtype = rest.partition(":")
-    try:
-        shape = tuple(int(n) for n in dims.split("x"))
-    except ValueError:
-        shape = ()
-    if not name.isidentifier() or not equals or not shape:
-        raise UsageError(f"{text!r}: an input is NAME=SHAPE or NAME=SHAPE:DTYPE, as x=512x64:float32.")
-    return name, (shape, as_format(dtype).spec) if colon else shape

@@ -108,9 +108,10 @@ class Runner:
     def compiled(self, unread: bool = False, **options: Any) -> CompiledGraph:
         """The graph, whatever the task: a version for a token, and one for a chunk of a prompt; of an encoder its only one.
 
-        unread: with `--random-weights`, of weights that are there for their shapes alone."""
+        unread: with `--random-weights`, of weights that are there for their shapes alone, unless they are made blocks or integers."""
         o = self.options
-        loaded = self._unread() if unread and o["random_weights"] is not None and not o["checkpoint"] else self._load()
+        dense = o["random_weights"] is not None and not (o["checkpoint"] or o["quantize"] or o["dtype"] in loading.RANDOM_BLOCKS)
+        loaded = self._unread() if unread and dense else self._load()
         boundaries = iron.each_step if o["each_step"] else None
         given = dict(backend=self._backend(), dev=self.options["dev"], boundaries=boundaries) | self._tuner() | options
         if loaded.config.encodes:

@@ -1,0 +1,89 @@
+"""`iron compile`: what a graph or a model becomes for an NPU, without one and without the vendor's tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from iron_core.cli import streams
+from iron_core.cli.progress import working
+from iron_core.cli.table import print_json, print_table
+from iron_core.cli.targets import compiled_graph
+from iron_core.devices import device
+from iron_core.errors import UnsupportedError
+from iron_core.graph.signature import describe_signature
+from iron_core.image.packaging import CONTEXTS, ELF, XCLBIN, each_step
+from iron_npu.emitted import write_image
+from iron_npu.image import Image
+from iron_npu.making import image_of
+
+_HEADERS = ("version", "takes", "dispatches", "entries", "words", "buffers", "bytes")
+
+
+def main(argv: list[str]) -> int:
+    """Run `iron compile ARGV...`; the exit status. IronError and click's errors come through to the caller."""
+    with _compile.make_context("iron compile", list(argv)) as context:
+        return int(_compile.invoke(context) or 0)
+
+
+def _reserving(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    """Standard output is the answer's alone from here on."""
+    if value:
+        streams.reserve()
+    return value
+
+
+@click.command("iron compile", context_settings=dict(ignore_unknown_options=True))
+@click.argument("target", metavar="FILE.py:NAME|MODEL")
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+@click.option("--dev", metavar="NAME", default="npu2", show_default=True, help="The NPU.")
+@click.option("--emit", metavar="DIR", help="Write every module's MLIR there, and record.json, which says the rest.")
+@click.option("--image", type=click.Choice([ELF, XCLBIN, CONTEXTS]), help="Default: as the device and the graph have it.")
+@click.option("--each-step", "stepwise", is_flag=True, help="One dispatch per step instead of one per call.")
+@click.option("--fold", is_flag=True, help="Take every fold that arrays take.")
+@click.option("--json", "as_json", is_flag=True, callback=_reserving, help="The record, as JSON, instead of a table.")
+@click.option("--verbose", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+def _compile(
+    target: str, argv: tuple[str, ...], dev: str, emit: str | None, image: str | None, stepwise: bool, fold: bool, as_json: bool
+) -> int:
+    """Make the whole image of a graph, all its versions: modules of MLIR, what they link, where every buffer is, how per-call words are
+    made, and what a call dispatches.
+
+    FILE.py:NAME is a Graph, a class of one or a compiled graph; the rest of the line are its inputs, as x=512x64 or x=512x64:float32.
+    MODEL is a model's name; the rest is its own line, as --checkpoint FILE or --random-weights 0, of which none are drawn.
+    """
+    if not device(dev).is_npu:
+        raise UnsupportedError(f"--dev {dev}: it has no array, so there is no image to make. Legal: npu1, npu2 and their column variants.")
+    options: dict[str, Any] = {"fold": True} if fold else {}
+    options |= {"boundaries": each_step} if stepwise else {}
+    options |= {"image": image} if image else {}
+    with working("compiling"):
+        compiled = compiled_graph(target, argv, backend="null", dev=dev, unread=True, **options)
+    if not device(compiled.dev).is_npu:
+        raise UnsupportedError(f"{target} was compiled for {compiled.dev}, which has no array. Legal: a graph, or one compiled for an NPU.")
+    with working("printing"):
+        made = image_of(compiled.plan)
+        files = write_image(made, emit) if emit else []
+    if as_json:
+        print_json(made.record())
+    else:
+        _tell(made)
+        if files:
+            click.echo(f"\n{len(files)} files, {sum(file.stat().st_size for file in files)} bytes, in {emit}")
+    return 0
+
+
+def _tell(image: Image) -> None:
+    """The image as tables, for people."""
+    what = {ELF: "full ELF", XCLBIN: "chain of xclbins", CONTEXTS: "xclbin in a context of its own"}[image.kind]
+    kernels = sum(len(binary.kernels) for binary in image.binaries)
+    click.echo(f"{image.graph} on {image.dev}: {len(image.binaries)} {what}, {len(image.modules)} modules, {kernels} kernels\n")
+    rows = [
+        [
+            version.name, describe_signature(version.signature), len(version.dispatches), version.entries or "-",
+            len(version.words), len(version.regions), sum(nbytes for _, nbytes in version.regions),
+        ]
+        for version in image.versions
+    ]  # fmt: skip
+    print_table(_HEADERS, rows)
