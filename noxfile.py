@@ -392,29 +392,49 @@ def mutate(session: nox.Session) -> None:
 NPUS = {"npu1": ("0x1502",), "npu2": ("0x17f0",)}
 
 
-def npu(session: nox.Session, family: str) -> None:
-    """The tests of one NPU family, or a skip that says why."""
-    nodes = sorted(Path("/dev/accel").glob("accel*")) if Path("/dev/accel").is_dir() else []
+#: Where sessions of a device leave what their tests found: FAMILY.xml of every test, FAMILY.csv of what was measured.
+RESULTS = "build/device"
+
+
+#: Nodes of accelerators, and what the system knows of each.
+NODES, KNOWN = Path("/dev/accel"), Path("/sys/class/accel")
+
+
+def absent(family: str) -> str:
+    """Why no NPU of this family is here, by its device nodes; empty where one is."""
+    nodes = sorted(NODES.glob("accel*"))
     if not nodes:
-        session.skip("no NPU: no device node /dev/accel/accel*")
+        return f"no NPU: no device node {NODES}/accel*"
     found = []
     for node in nodes:
-        file = Path("/sys/class/accel") / node.name / "device" / "device"
+        file = KNOWN / node.name / "device" / "device"
         found.append(file.read_text().strip() if file.is_file() else "unknown")
     if not set(found) & set(NPUS[family]):
-        session.skip(f"no {family}: the device here is {', '.join(found)}, {family} is {' or '.join(NPUS[family])}")
-    install(session, "pytest>=8", "hypothesis>=6.100")
-    weights(session)
-    session.run("pytest", "-m", family, *session.posargs)
+        return f"no {family}: the device here is {', '.join(found)}, {family} is {' or '.join(NPUS[family])}"
+    return ""
+
+
+def npu(session: nox.Session, family: str) -> None:
+    """The tests of one NPU family, or a skip that says why. What follows `--` is pytest's: paths in place of tests/device, options.
+
+    XRT's Python module is in no wheel, and mlir-aie and Peano are found by their variables: see docs/npu.md.
+    """
+    why = absent(family)
+    if why:
+        session.skip(why)
+    install(session, "pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10")
+    paths = [] if any(Path(word.partition("::")[0]).exists() for word in session.posargs) else ["tests/device"]
+    results = ("--csv-output", f"{RESULTS}/{family}.csv", "--junit-xml", f"{RESULTS}/{family}.xml")
+    session.run("pytest", "-m", family, *results, *session.posargs, *paths)
 
 
 @nox.session
 def npu1(session: nox.Session) -> None:
-    """The tests that need a Phoenix or Hawk Point NPU."""
+    """The tests that need a Phoenix or Hawk Point NPU: `-- --extensive` all of them, `-- -n auto` those that build side by side."""
     npu(session, "npu1")
 
 
 @nox.session
 def npu2(session: nox.Session) -> None:
-    """The tests that need a Strix or Krackan NPU."""
+    """The tests that need a Strix or Krackan NPU: options as of npu1."""
     npu(session, "npu2")

@@ -19,14 +19,22 @@ import pytest
 
 from iron_core.backends.choose import get, probe
 from iron_core.backends.protocol import Unavailable
-from iron_core.devices import device
 from iron_core.errors import IronError, sentence
 
 FAMILIES = ("npu1", "npu2")
-#: The backend that runs on the device itself: of those it takes, the first is here.
+#: The backend that runs on the device itself.
 DEVICE = "npu"
+#: Where the system lists accelerators, and by family the PCI ids of ours.
+ACCELERATORS = Path("/sys/class/accel")
+IDS = {"0x1502": "npu1", "0x17f0": "npu2"}
 
 _Made = TypeVar("_Made")
+
+
+def here() -> set[str]:
+    """The families of the NPUs of this machine; empty where none is known."""
+    files = sorted(ACCELERATORS.glob("*/device/device"))
+    return {IDS[found] for file in files if (found := file.read_text().strip()) in IDS}
 
 
 @cache
@@ -39,14 +47,22 @@ def absent(backend: str, dev: str) -> str:
     state = probe(found)
     if isinstance(state, Unavailable):
         return f"backend {backend} cannot run here: {sentence(state.reason)}{state.fix and f' {state.fix}'}"
-    families = list(dict.fromkeys(device(name).family for name in found.devices()))
-    there = families[:1] if backend == DEVICE else families
-    return "" if dev in there else f"no {dev}: backend {backend} has {', '.join(there)} here"
+    if dev not in found.devices():
+        return f"no {dev}: backend {backend} takes {', '.join(found.devices())}"
+    there = here() if backend == DEVICE else set()
+    return f"no {dev}: the NPU here is {', '.join(sorted(there))}" if there and dev not in there else ""
 
 
 def lock_file() -> Path:
     """Held by the process that has the device, whatever its session: one file for each user."""
     return Path(tempfile.gettempdir()) / f"iron-npu-{os.getuid()}.lock"
+
+
+def built(program: Any) -> None:
+    """Build what loading it would, while others may have the device: the binaries of its image, which is that of its newest version."""
+    from iron_npu.building import files  # needed with the vendor's programs alone
+
+    files(list(program.versions.values())[-1].image)
 
 
 @attrs.define(eq=False)
@@ -57,7 +73,7 @@ class Target:
     backend: str
     figures: list[tuple[str, str, str, float]] = attrs.field(factory=list)
     _held: Any = None
-    _made: list[Any] = attrs.field(factory=list)
+    _programs: list[Any] = attrs.field(factory=list)
 
     @property
     def options(self) -> dict[str, str]:
@@ -70,10 +86,13 @@ class Target:
 
     def take(self, made: _Made) -> _Made:
         """What was compiled, when the device is this process's: a compiled graph, an operator's image or a session."""
+        program = getattr(made, "compiled", made)._program
         if self._held is None:
+            if self.backend == DEVICE:
+                built(program)
             self._held = lock_file().open("a")
             fcntl.flock(self._held, fcntl.LOCK_EX)
-        self._made.append(getattr(made, "compiled", made))
+        self._programs.append(program)
         return made
 
     def refuse(self, rule: str) -> NoReturn:
@@ -86,11 +105,11 @@ class Target:
 
     def release(self) -> None:
         """Unload what was taken, also what the traceback of a failed test still refers to, and let the next one have the device."""
-        for made in self._made:
-            for version in made._program.versions.values():
+        for program in self._programs:
+            for version in program.versions.values():
                 version.executable = None
-            made._program._memory = None
-        self._made.clear()
+            program._memory = None
+        self._programs.clear()
         gc.collect()
         if self._held is not None:
             self._held.close()

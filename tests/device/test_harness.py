@@ -180,17 +180,23 @@ class Stub:
 
 
 @pytest.mark.parametrize(
-    ("backend", "made", "first", "second"),
+    ("backend", "made", "ids", "first", "second"),
     [
-        ("npu", Stub(Available("Phoenix"), "npu1", "npu1_2col", "npu2"), "", "no npu2: backend npu has npu1 here"),
-        ("npu", Stub(Available("Strix"), "npu2", "npu1"), "no npu1: backend npu has npu2 here", ""),
-        ("sim", Stub(Available("both"), "npu2", "npu1"), "", ""),
-        ("npu", Stub(Unavailable("no node", "Load it."), "npu2"), *["backend npu cannot run here: no node. Load it."] * 2),
+        ("npu", Stub(Available("it runs"), *target.FAMILIES), ["0x1502"], "", "no npu2: the NPU here is npu1"),
+        ("npu", Stub(Available("it runs"), *target.FAMILIES), ["0x1234", "0x17f0"], "no npu1: the NPU here is npu2", ""),
+        ("npu", Stub(Available("it runs"), *target.FAMILIES), ["0x1502", "0x17f0"], "", ""),
+        ("npu", Stub(Available("an unknown one"), *target.FAMILIES), ["0x1234"], "", ""),
+        ("sim", Stub(Available("both"), "npu2"), ["0x1502"], "no npu1: backend sim takes npu2", ""),
+        ("npu", Stub(Unavailable("no node", "Load it."), "npu2"), [], *["backend npu cannot run here: no node. Load it."] * 2),
     ],
-    ids=["phoenix", "strix", "stand-in", "none"],
 )
-def test_the_first_device_of_the_backend_is_here(backend, made, first, second, monkeypatch):
+def test_a_device_is_here_or_why_not(backend, made, ids, first, second, monkeypatch, tmp_path):
+    """By what the system lists and the backend's probe; a device that nobody knows is tried."""
+    for number, name in enumerate(ids):
+        (tmp_path / f"accel{number}" / "device").mkdir(parents=True)
+        (tmp_path / f"accel{number}" / "device" / "device").write_text(f"{name}\n")
     monkeypatch.setattr(target, "get", lambda name: made)
+    monkeypatch.setattr(target, "ACCELERATORS", tmp_path)
     assert [absent.__wrapped__(backend, dev) for dev in target.FAMILIES] == [first, second]
 
 
@@ -198,19 +204,22 @@ TRIES = "import fcntl, sys; fcntl.flock(open(sys.argv[1], 'a'), fcntl.LOCK_EX | 
 
 
 def test_one_process_has_the_device(tmp_path, monkeypatch):
-    """From when it takes what it compiled until the test ends; what was loaded is unloaded then."""
+    """From when it takes what it compiled, and built, until the test ends; what was loaded is unloaded then."""
     monkeypatch.setattr(target, "lock_file", lambda: tmp_path / "lock")
     version = SimpleNamespace(executable=object())
     made = SimpleNamespace(_program=SimpleNamespace(versions={(): version}, _memory=object()))
-    held = Target("npu2", "sim")
+
+    def other() -> bool:
+        """Could another process have it?"""
+        return subprocess.run([sys.executable, "-c", TRIES, str(tmp_path / "lock")], capture_output=True).returncode == 0
+
+    free = []
+    monkeypatch.setattr(target, "built", lambda program: free.append((program, other())))
+    held = Target("npu2", "npu")
     assert not held.taken and held.take(made) is made and held.taken and held.take(made) is made
-
-    def other() -> str:
-        return subprocess.run([sys.executable, "-c", TRIES, str(tmp_path / "lock")], capture_output=True, text=True).stderr
-
-    assert "BlockingIOError" in other()
+    assert free == [(made._program, True)] and not other()
     held.release()
-    assert not held.taken and other() == "" and version.executable is None and made._program._memory is None
+    assert not held.taken and other() and version.executable is None and made._program._memory is None
 
 
 # -- the full Llama ------------------------------------------------------------------------------------
