@@ -114,6 +114,40 @@ def test_wrong_guesses_pause(tiny: Any, sessions: Any) -> None:
     assert proposer.asked <= 1 + 4 + (110 - 1 - 2 - 4 - 8) // 16 + 2
 
 
+@pytest.mark.parametrize(("wrong", "calls"), [(None, 0), (1.0, 8)])
+def test_where_nothing_is_guessed_the_graph_goes_on_by_itself(
+    tiny: Any, sessions: Any, monkeypatch: pytest.MonkeyPatch, wrong: float | None, calls: int
+) -> None:
+    """The prompt is read, then one loop gives what comes before the next guesses: no call is of one token. A stop ends it."""
+    plain, guessing = sessions
+    ids, read, loops = tiny.ids[:10], list[int](), list[int]()
+    want = plain.generate(ids, 110)
+    guessing.reset()
+    run, loop = guessing.compiled, guessing.compiled.loop
+
+    class Counted:
+        def __call__(self, *given: Any, **values: Any) -> Any:
+            read.append(len(given[0]) if given else 1)
+            return run(*given, **values)
+
+        def loop(self, steps: int, *given: Any, **values: Any) -> Any:
+            loops.append(steps)
+            return loop(steps, *given, **values)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(run, name)
+
+    monkeypatch.setattr(guessing, "compiled", Counted())
+    proposer = Told([] if wrong is None else want, 10, wrong or 0.0)
+    speculation = Speculation(proposer, 15)
+    assert guessing.generate(ids, 110, speculation=speculation) == want
+    assert read.count(1) == 0 and len(read) == 1 + calls == 1 + speculation.proposed // 3 and 1 <= len(loops) <= 1 + calls
+    ended = Speculation(Told([], 10))
+    first = want.index(want[30])
+    assert guessing.generate(ids, 110, stop=(want[30],), speculation=ended) == want[:first]
+    assert ended.tokens == ended.passes == first + 1
+
+
 @pytest.mark.parametrize("sampler", [Sampler(), Sampler(temperature=1.0, seed=3)], ids=("greedy", "drawn"))
 @pytest.mark.parametrize("ends", range(1, 20))
 def test_an_answer_that_ends_within_a_pass(tiny: Any, sessions: Any, sampler: Sampler, ends: int) -> None:

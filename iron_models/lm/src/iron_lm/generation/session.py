@@ -145,29 +145,34 @@ class Session:
         self.sample(sampler)
         _, carried = self._run(ids)
         stopped = take(carried["token"])
+        try:
+            if not stopped:
+                self._loop(carried["token"], carried["position"], count - 1, take)
+        finally:
+            # A token is in the caches once a step has taken it in; the last of the answer is not.
+            self.held = [*ids, *answer[:-1]]
+        return answer
+
+    def _loop(self, token: int, position: int, left: int, take: Callable[[int], bool]) -> None:
+        """Up to `left` steps of the graph's own loop from a token at its position on, until `take` says True of what one gave."""
+        stopped = False
 
         def on_step(_: int, now: dict[str, int]) -> bool:
             nonlocal stopped
             stopped = take(now["token"])
             return stopped
 
-        left = count - 1
         try:
             while left and not stopped:
-                position = carried["position"]
                 steps = self._steps(position, left)
                 self.slide_to(position)
-                now = self.model.where(position)
                 with self._moving(position) as moved:
-                    carried = self.compiled.loop(steps, on_step, token=carried["token"], chunk=0, rows=0, **now)
+                    carried = self.compiled.loop(steps, on_step, token=token, chunk=0, rows=0, **self.model.where(position))
                     moved(carried["position"])
+                token, position = carried["token"], carried["position"]
                 left -= steps
         except NotFinite:
             raise not_finite("the logits are") from None
-        finally:
-            # A token is in the caches once a step has taken it in; the last of the answer is not.
-            self.held = [*ids, *answer[:-1]]
-        return answer
 
     def tokens(
         self,
@@ -212,12 +217,31 @@ class Session:
         """`generate` where tokens are guessed."""
         try:
             while said := passes.next([*ids, *answer], count - len(answer)):
-                if any(map(take, said)):
+                if any(map(take, said)) or self._unguessed(ids, count, passes, take, answer):
                     break
             return answer
         finally:  # what was read behind the answer is not kept, nor its last token
             whole = [*ids, *answer]
             self.held = self.held[: min(shared(self.held, whole), len(whole) - 1)]
+
+    def _unguessed(self, ids: list[int], count: int, passes: Passes, take: Callable[[int], bool], answer: list[int]) -> bool:
+        """Go on by the graph's own loop until something is guessed, where it draws; did `take` end the answer?"""
+        history, stopped = [*ids, *answer], False
+        if len(answer) == count or not passes.alone(history, count - len(answer)):
+            return False
+
+        def on_step(token: int) -> bool:
+            nonlocal stopped
+            stopped = take(token)
+            history.append(token)
+            passes.speculation.judged(0, 0, 1)
+            return stopped or not passes.alone(history, count - len(answer))
+
+        try:
+            self._loop(history[-1], len(history) - 1, count - len(answer), on_step)
+        finally:
+            self.held = [*ids, *answer[:-1]]
+        return stopped
 
     def _choose_here(
         self, ids: list[int], count: int, sampler: Sampler, take: Callable[[int], bool], answer: list[int], constraint: Constraint | None

@@ -171,6 +171,14 @@ class Passes:
         self.stop, self.constraint = stop, constraint
         self._choose = sampler.chooser(session.model.run.max_seq_len)
         self._drawn = sampler.on_device and constraint is None  # by the graph
+        self._ahead: list[int] | None = None  # guessed already behind the history
+
+    def alone(self, history: list[int], most: int) -> bool:
+        """May the graph go on by itself behind `history`, for up to `most` tokens: it draws, and nothing is guessed?"""
+        if not self._drawn or most < 1:
+            return False
+        self._ahead = self.speculation.ahead(history, min(most - 1, self.drafts.most - 1), self.sampler, self.session.model.vocab_size)
+        return not self._ahead
 
     def next(self, history: list[int], most: int) -> list[int]:
         """What comes after `history`: of one pass, `most` tokens at most, a token of `stop` the last; none where nothing can follow."""
@@ -179,7 +187,10 @@ class Passes:
             return []
         if constraint is not None:
             constraint.look()  # beside the graph
-        guesses = self.speculation.ahead(history, self.drafts.room(history, most - 1), self.sampler, session.model.vocab_size)
+        room, guesses, self._ahead = self.drafts.room(history, most - 1), self._ahead, None
+        if guesses is None:
+            guesses = self.speculation.ahead(history, room, self.sampler, session.model.vocab_size)
+        guesses = guesses[:room]
         if self._drawn:
             session.sample(self.sampler)
         said, (rows, drawn) = list[int](), session.read(history, guesses)
