@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -80,3 +82,44 @@ def calls(dev: str = "npu2") -> Design:
 def arrays() -> SimpleNamespace:
     """What this file makes."""
     return SimpleNamespace(frozen=frozen, linear=linear, copier=copier, through=through, calls=calls)
+
+
+@pytest.fixture
+def builder(tmp_path, monkeypatch) -> Any:
+    """In the place of the vendor's tools: see `tests.npu.simulated_device`."""
+    if find_spec("iron_sim") is None:
+        pytest.skip("iron-sim, which is the device here, is not installed")
+    from iron_npu import building
+    from tests.npu.simulated_device import Builder, stream
+
+    made = Builder(tmp_path)
+    monkeypatch.setattr(building, "files", made.files)
+    monkeypatch.setattr(building, "stream", stream)
+    return made
+
+
+@pytest.fixture
+def device(monkeypatch, builder) -> Iterator[Callable[..., Any]]:
+    """Makes a simulated device and puts it in pyxrt's place."""
+    from iron_core.backends.protocol import Available
+    from iron_npu.backend import NpuBackend
+    from iron_npu.runtime.device import _opened
+    from tests.npu.simulated_device import Xrt
+
+    made = []
+
+    def put(**given: Any) -> Any:
+        made.append(Xrt(**given))
+        monkeypatch.setitem(sys.modules, "pyxrt", made[-1])
+        return made[-1]
+
+    monkeypatch.setattr(NpuBackend, "probe", lambda self: Available("simulated"))
+    yield put
+    for one in made:
+        _opened.pop(id(one), None)
+
+
+@pytest.fixture
+def xrt(device) -> Any:
+    """An npu2."""
+    return device()

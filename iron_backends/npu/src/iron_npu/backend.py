@@ -99,15 +99,10 @@ class NpuBackend(Backend):
 
     def load(self, image: CompiledVersion, memory: NpuMemory) -> NpuExecutable:
         """Build what is not built yet, of all versions that the memory has room for, and make the version callable."""
-        from iron_npu.compiled import compiled
         from iron_npu.loading import load
         from iron_npu.runtime.executable import Running
 
-        if all(image.signature != version.signature for version in memory.plan.versions):
-            newest = image
-        else:
-            newest = compiled(memory.plan, image.signature, _arrays, known=image)
-        return load(newest, memory, Running(float(self.wait_s), self.depth, self.lists))
+        return load(image, memory, _arrays, Running(float(self.wait_s), self.depth, self.lists))
 
 
 def _accelerator() -> str:

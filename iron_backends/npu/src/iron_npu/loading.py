@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from iron_core.image.array_image import ArrayImage
 from iron_core.image.packaging import ELF
+from iron_core.image.plan import VersionPlan
 from iron_npu import building
-from iron_npu.compiled import CompiledVersion
+from iron_npu.compiled import CompiledVersion, compiled
 from iron_npu.runtime.chain import ChainExecutable
 from iron_npu.runtime.executable import ElfExecutable, NpuExecutable, Running
 from iron_npu.runtime.loaded_image import LoadedImage
@@ -12,15 +16,17 @@ from iron_npu.runtime.loop import ElfLoop
 from iron_npu.runtime.memory import NpuMemory
 
 
-def load(compiled: CompiledVersion, memory: NpuMemory, how: Running) -> NpuExecutable:
-    """See `Backend.load`. What a build may raise is in `iron_npu.building`."""
-    newest = memory.image
-    if newest is None or newest.image is not compiled.image:
-        newest = LoadedImage(memory.npu, compiled.image, building.files(compiled), building.stream, memory.files)
-        memory.image = newest
-    array = compiled.array
-    if compiled.image.kind != ELF:
-        return ChainExecutable(newest, array, memory, how)
-    own = compiled.image.version(compiled.signature)
-    loops = own.program is not None and not array.version.inputs and own.feeds in (None, compiled.signature)
-    return (ElfLoop if loops else ElfExecutable)(newest, array, memory, how)
+def load(image: CompiledVersion, memory: NpuMemory, arrays: Mapping[VersionPlan, ArrayImage], how: Running) -> NpuExecutable:
+    """See `Backend.load`. arrays: of the plan's versions, as far as they are made. What a build may raise is in `iron_npu.building`."""
+    loaded = memory.image
+    if loaded is None or loaded.plan is not memory.plan or not loaded.holds(image.signature):
+        if any(image.signature == version.signature for version in memory.plan.versions):
+            image = compiled(memory.plan, image.signature, arrays, known=image)
+        loaded = LoadedImage(memory.npu, memory.plan, image.image, building.files(image), building.stream, memory.files)
+        memory.image = loaded
+    array = image.array
+    if loaded.image.kind != ELF:
+        return ChainExecutable(loaded, array, memory, how)
+    own = loaded.image.version(image.signature)
+    loops = own.program is not None and not array.version.inputs and own.feeds in (None, image.signature)
+    return (ElfLoop if loops else ElfExecutable)(loaded, array, memory, how)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+
 import numpy as np
 
+from iron_core.errors import OutOfMemory
 from iron_core.image.arena import ALIGNMENT
 from iron_npu.runtime.device import Npu
-from iron_npu.runtime.failures import raised
+from iron_npu.runtime.failures import number, raised, said
 from iron_npu.runtime.pyxrt import Bo
 
 #: Memory group of host memory.
@@ -27,9 +30,13 @@ class SharedBuffer:
             self.bo: Bo = npu.xrt.bo(npu.device, max(nbytes, 1), npu.xrt.bo.flags.host_only, GROUP)
             self.raw = np.frombuffer(self.bo.map(), np.uint8)[:nbytes]
         except Exception as error:
-            hint = "Buffers stay in memory: `ulimit -l` has to be above their sum (memlock unlimited in /etc/security/limits.conf)."
-            found = raised(f"{what}, a buffer of {nbytes} bytes", error)
-            raise type(found)(f"{found} {hint}") from error
+            if number(error) not in (errno.ENOMEM, errno.EAGAIN) and not isinstance(error, MemoryError):
+                raise raised(f"{what}, a buffer of {nbytes} bytes", error) from error
+            raise OutOfMemory(
+                f"{what}: no memory for a buffer of {nbytes} bytes ({said(error)}). What an NPU uses stays in memory: `ulimit -l` has to "
+                "be above the sum of weights, states and tensors (memlock unlimited in /etc/security/limits.conf).",
+                what, nbytes,
+            ) from error  # fmt: skip
         self._dirty: list[tuple[int, int]] = []
         self._behind = False
         self._parts: dict[tuple[int, int], Bo] = {}

@@ -15,7 +15,7 @@ from iron_npu.runtime.device import SLICE_MS
 from iron_npu.runtime.executable import NpuExecutable, control_words
 from iron_npu.runtime.loaded import Handle, LoadedXclbin
 from iron_npu.runtime.loaded_image import LoadedImage
-from iron_npu.runtime.pyxrt import UNDER_WAY, Bo, RunList, name
+from iron_npu.runtime.pyxrt import UNDER_WAY, Bo, name
 
 #: What says that an xclbin's kernel is given a stream of transactions.
 OPCODE = 3
@@ -67,7 +67,7 @@ class ChainExecutable(NpuExecutable):
         what = f"{self.name}, step {dispatch.step}"
         made = control_words(self.regions, dispatch)
 
-        def start(_: object) -> Handle:
+        def start() -> Handle:
             handle = self._handle(xclbin, dispatch, "alone")
             self._bind(xclbin, handle, dispatch, words, made)
             handle.run.start()
@@ -82,35 +82,30 @@ class ChainExecutable(NpuExecutable):
     def _together(self, xclbin: LoadedXclbin, group: list[Dispatch], words: Sequence[int]) -> None:
         what = f"{self.name}, steps {group[0].step} to {group[-1].step}"
 
-        def start(_: object) -> tuple[list[Handle], RunList]:
+        key = self.version.name, group[0].step
+
+        def start() -> list[Handle]:
             handles = [self._handle(xclbin, dispatch, "listed") for dispatch in group]
             changed = [self._bind(xclbin, handle, dispatch, words, {}) for handle, dispatch in zip(handles, group, strict=True)]
-            key = ("list", self.version.name, group[0].step)
-            if any(changed) or key not in xclbin.kept:
-                runs = self.npu.xrt.runlist(xclbin.context)
-                for handle in handles:
-                    runs.add(handle.run)
-                xclbin.kept[key] = runs
-            runs = xclbin.kept[key]
-            runs.execute()
-            return handles, runs
+            xclbin.runlist(key, handles, any(changed)).execute()
+            return handles
 
-        handles, runs = self.npu.submit(xclbin, what, start)
+        handles = self.npu.submit(xclbin, what, start)
         try:
-            self._finish(xclbin, handles, runs, group)
+            self._finish(xclbin, key, handles, group)
         finally:
             self._ran(xclbin, group)
 
-    def _finish(self, xclbin: LoadedXclbin, handles: list[Handle], runs: RunList, group: list[Dispatch]) -> None:
+    def _finish(self, xclbin: LoadedXclbin, key: tuple[str, str], handles: list[Handle], group: list[Dispatch]) -> None:
         """Wait for a list. The first run that did not complete tells what is wrong: its step is named."""
         said: Exception | None = None
         left = max(int(self.how.wait_s * 1000), 1)
         while True:
             piece = min(SLICE_MS, left)
             try:
-                runs.wait(datetime.timedelta(milliseconds=piece))
+                xclbin.runlist(key, handles, False).wait(datetime.timedelta(milliseconds=piece))
             except Exception as error:  # of a run that failed, whose state says so too; or of a binding that cannot say how a wait ended
-                said = error
+                said = error.with_traceback(None)  # which would hold this frame, and so the runs
             states = [name(handle.run.state()) for handle in handles]
             left -= piece
             if left <= 0 or not UNDER_WAY.intersection(states) or (said is not None and failures.gone(said)):

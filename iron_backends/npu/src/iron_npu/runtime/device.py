@@ -80,8 +80,8 @@ class Npu:
         self._alive = [weakref.ref(one) for one in found]
         return found
 
-    def enter(self, loadable: Loadable) -> HwContext:
-        """Its context, made where there is none. ContextRefused where the device has no more to give; DeviceLost where it is gone."""
+    def enter(self, loadable: Loadable) -> None:
+        """Give it a context where it has none. ContextRefused where the device has no more to give; DeviceLost where it is gone."""
         others = [one for one in self.alive() if one is not loadable]
         while loadable.context is None:
             try:
@@ -92,7 +92,6 @@ class Npu:
                     raise failures.lost("a hardware context", error) from error
                 others = self._give_back(others, error)
         self._alive = [weakref.ref(one) for one in (*others, loadable)]
-        return loadable.context
 
     def _give_back(self, others: list[Loadable], error: BaseException) -> list[Loadable]:
         """Those that stay. ContextRefused where none can go."""
@@ -116,15 +115,14 @@ class Npu:
 
     # -- runs ----------------------------------------------------------------------------------------
 
-    def submit(self, loadable: Loadable, what: str, start: Callable[[HwContext], T], tries: int = 2) -> T:
+    def submit(self, loadable: Loadable, what: str, start: Callable[[], T], tries: int = 2) -> T:
         """Start something in a context. One that was lost meanwhile is made again, `tries` times in all: what does not start has changed
         nothing. ContextLost, DeviceLost or NpuError where it does not start."""
         for left in reversed(range(tries)):
-            context = self.enter(loadable)
+            self.enter(loadable)
             try:
-                return start(context)
+                return start()
             except Exception as error:
-                del context
                 loadable.close()
                 if failures.gone(error):
                     self.forget()

@@ -127,7 +127,7 @@ class ElfExecutable(NpuExecutable):
         buffers = self.regions.buffers()
         names = [name for name, _ in self.version.regions]
 
-        def start(_: object) -> Handle:
+        def start() -> Handle:
             handle = self._handle(number)
             given = [buffer.bo for buffer in buffers]
             if feedback is not None:
@@ -137,7 +137,7 @@ class ElfExecutable(NpuExecutable):
                 handle.scratchpad(len(self.version.words)).write(words)
             for buffer in buffers:
                 buffer.flush()
-            handle.run.start()
+            handle.start()
             return handle
 
         self.memory.traffic.loads += len(self.array.entries)
@@ -150,6 +150,7 @@ class ElfExecutable(NpuExecutable):
         try:
             self.npu.finish(self.elf, handle.run, self.name, self.how.wait_s)
         finally:
+            handle.landed()
             for buffer in self.regions.buffers():
                 buffer.ran()
 

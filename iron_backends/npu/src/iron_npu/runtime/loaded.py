@@ -9,18 +9,41 @@ from typing import Any
 from iron_npu.errors import ArtifactError
 from iron_npu.runtime.device import Loadable, Npu
 from iron_npu.runtime.failures import said
-from iron_npu.runtime.pyxrt import Bo, HwContext, XrtKernel, XrtRun
+from iron_npu.runtime.pyxrt import Bo, HwContext, RunList, XrtKernel, XrtRun
 from iron_npu.runtime.words import RunScratchpad
 
 
 class Handle:
-    """A run of a kernel. Only arguments that changed are set."""
+    """A run of a kernel. Only arguments that changed are set. Who has one has not its context: that goes when the file is closed, and the
+    run is over."""
 
     def __init__(self, npu: Npu, kernel: XrtKernel) -> None:
         self._npu = npu
-        self.run: XrtRun = npu.xrt.run(kernel)
+        self._run: XrtRun | None = npu.xrt.run(kernel)
         self._bound: dict[int, Bo | int] = {}
         self._scratchpad: RunScratchpad | None = None
+        self._flying = self._closing = False
+
+    def start(self) -> None:
+        self.run.start()
+        self._flying = True
+
+    def landed(self) -> None:
+        """It is over, whatever came of it."""
+        self._flying = False
+        if self._closing:
+            self.close()
+
+    def close(self) -> None:
+        self._closing = True
+        if not self._flying:
+            self._run = self._scratchpad = None
+            self._bound.clear()
+
+    @property
+    def run(self) -> XrtRun:
+        assert self._run is not None, "a run of a context that is gone"
+        return self._run
 
     def bind(self, arguments: Sequence[Bo | int]) -> bool:
         """Set the arguments from 0 on. Did one change?"""
@@ -53,13 +76,14 @@ class LoadedFile(Loadable):
             raise ArtifactError(f"{path}: XRT does not read it ({said(error)}). Build it again.") from error
         self._kernels: dict[str, XrtKernel] = {}
         self._handles: dict[Hashable, Handle] = {}
-        #: What depends on the context beside them; goes with it.
-        self.kept: dict[Hashable, Any] = {}
+        self._lists: dict[Hashable, RunList] = {}
         #: How often it was loaded.
         self.loads = 0
 
     def close(self) -> None:
-        self.kept.clear()
+        for handle in self._handles.values():
+            handle.close()
+        self._lists.clear()
         self._handles.clear()
         self._kernels.clear()
         super().close()
@@ -76,6 +100,16 @@ class LoadedFile(Loadable):
         if key not in self._handles:
             self._handles[key] = Handle(self.npu, self.kernel(kernel))
         return self._handles[key]
+
+    def runlist(self, key: Hashable, handles: Sequence[Handle], anew: bool) -> RunList:
+        """A list of these runs, made again where one of them has other arguments."""
+        if anew or key not in self._lists:
+            assert self.context is not None
+            made = self.npu.xrt.runlist(self.context)
+            for handle in handles:
+                made.add(handle.run)
+            self._lists[key] = made
+        return self._lists[key]
 
     def _kernel(self, context: HwContext, name: str) -> XrtKernel:
         raise NotImplementedError

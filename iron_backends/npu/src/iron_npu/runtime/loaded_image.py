@@ -9,6 +9,7 @@ import numpy as np
 
 from iron_core.graph.signature import Signature
 from iron_core.image.parameters import Parameter
+from iron_core.image.plan import Plan
 from iron_npu.errors import ArtifactError
 from iron_npu.image import Dispatch, Image
 from iron_npu.runtime.device import Npu
@@ -24,11 +25,18 @@ KEPT = 16
 
 
 class LoadedImage:
-    """known: by path, the files that are loaded already; what is new is put there."""
+    """plan: what it is of. known: by path, the files that are loaded already; what is new is put there."""
 
     def __init__(
-        self, npu: Npu, image: Image, built: Sequence[Built], streams: StreamMaker, known: MutableMapping[Path, LoadedFile]
+        self,
+        npu: Npu,
+        plan: Plan,
+        image: Image,
+        built: Sequence[Built],
+        streams: StreamMaker,
+        known: MutableMapping[Path, LoadedFile],
     ) -> None:
+        self.plan = plan
         self.image = image
         self.built = list(built)
         self._make = streams

@@ -107,8 +107,7 @@ class ElfLoop(ElfExecutable):
                     number, following = self._numbers(started)
                     flying.append(self._start(number, words, partial(self._alias, following), tries=1 if started else 2))
                     words, started = None, started + 1
-                self._ended(flying[0])
-                flying.popleft()
+                self._ended(flying.popleft())
                 made += 1
             if refused is not None:
                 raise refused
