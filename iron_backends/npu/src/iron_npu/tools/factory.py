@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from threading import RLock
 from typing import Any, get_args
@@ -149,7 +150,7 @@ def _named(made: Any, kernel: KernelData) -> tuple[Any, str]:
 def compare(kernel: KernelData, made: Any, dev: str, declared: Kernel | None = None) -> None:
     """KernelMismatch where what a factory made promises something else than the kernel as it is declared here."""
     theirs = getattr(made, "contract", None)
-    for rule, ours, other in (*_arguments(kernel, made), *_promises(kernel, theirs, dev, declared)):
+    for rule, ours, other in chain(_arguments(kernel, made), _promises(kernel, theirs, dev, declared)):
         if ours != other:
             raise KernelMismatch(f"kernel {kernel.symbol}: {rule} {ours} here, and {other} of {KERNELS}.{kernel.factory} in this mlir-aie.")
 
