@@ -43,6 +43,7 @@ MEDIA = ("pillow>=10.1", "soundfile>=0.12")
 #: What the tests without a device need, beside our distributions.
 TESTING = (
     "pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "onnx>=1.17", "llguidance>=1.9", "hatchling",
+    "pyyaml>=6",
     *MEDIA,
 )  # fmt: skip
 #: Files of tests run side by side, as many as there are processors up to four: each process collects all of them first. Behind
@@ -425,7 +426,8 @@ def npu(session: nox.Session, family: str) -> None:
     install(session, "pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10")
     paths = [] if any(Path(word.partition("::")[0]).exists() for word in session.posargs) else ["tests/device"]
     results = ("--csv-output", f"{RESULTS}/{family}.csv", "--junit-xml", f"{RESULTS}/{family}.xml")
-    session.run("pytest", "-m", family, *results, *session.posargs, *paths)
+    required = ",".join(filter(None, (os.environ.get("IRON_TESTS_REQUIRE"), family)))  # a node without XRT is no success
+    session.run("pytest", "-m", family, *results, *session.posargs, *paths, env={"IRON_TESTS_REQUIRE": required})
 
 
 @nox.session

@@ -34,6 +34,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--npu-backend", metavar="NAME", default=DEVICE, help="what stands in for the device, as sim (default: npu)")
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """A device that has to be here is, or nothing runs: thousands of skips would look like a success."""
+    for family in set(FAMILIES) & set(os.environ.get("IRON_TESTS_REQUIRE", "").split(",")):
+        why = absent(session.config.getoption("--npu-backend"), family)
+        if why:
+            raise pytest.UsageError(f"IRON_TESTS_REQUIRE names {family}: {why}")
+
+
 # -- which tests there are, and which are chosen -------------------------------------------------------
 
 

@@ -76,6 +76,15 @@ def test_without_a_device_they_skip_and_say_why():
     assert set(re.findall(r"^SKIPPED \[\d+\] [^:]+:\d+: (.*)$", ran.out, re.M)) == set(why.values())
 
 
+def test_one_that_is_required_is_here_or_nothing_runs(monkeypatch):
+    """In a line that says why; what is here is no obstacle."""
+    required = [dev for dev in target.FAMILIES if absent("npu", dev)][-1]
+    monkeypatch.setenv("IRON_TESTS_REQUIRE", f"smollm2,{required}")
+    ran = run("tests/device/test_graphs.py", "-m", required)
+    assert ran.code == 4 and f"IRON_TESTS_REQUIRE names {required}: {absent('npu', required)}" in ran.out, ran.out
+    assert run("tests/device/test_graphs.py", "-m", required, "--npu-backend", "sim", "-k", "test_a_gather").counts["passed"] == 1
+
+
 # -- which are chosen ----------------------------------------------------------------------------------
 
 
@@ -91,7 +100,7 @@ def test_markers_choose_a_family_and_options_the_long_ones():
     sessions = (ROOT / "noxfile.py").read_text()
     nothing = re.search(r'^NEEDS_NOTHING = "(.*)"', sessions, re.M)[1]
     everywhere = ids("-m", nothing)
-    assert everywhere and all("test_harness.py" in one for one in everywhere)
+    assert everywhere and all(re.search(r"test_(harness|sessions|workflows)\.py", one) for one in everywhere)
     found = ids("-m", "npu2")
     assert len(found) > 10 and not found & everywhere and not any("npu1" in one for one in found)
     assert ids("-m", "npu2", "--extensive") == found | ids("-m", "npu2 and extensive") > found

@@ -23,9 +23,11 @@ class Session:
 
     def __init__(self, *posargs: str) -> None:
         self.posargs, self.ran, self.installed = list(posargs), [], []
+        self.env: dict[str, str] = {}
 
-    def run(self, *line: str, **_: object) -> None:
+    def run(self, *line: str, env: dict[str, str], **_: object) -> None:
         self.ran.append(line)
+        self.env = env
 
     def install(self, *packages: str) -> None:
         self.installed += packages
@@ -80,14 +82,17 @@ def test_another_device_is_a_skip_that_names_both(noxfile, ids, why, tmp_path):
 
 
 @pytest.mark.parametrize("family", target.FAMILIES)
-def test_exactly_the_tests_of_a_family_run(noxfile, family, tmp_path):
-    """By its marker, in tests/device, with files of what they found; packages of this repository alone and what tests need."""
+def test_exactly_the_tests_of_a_family_run(noxfile, family, tmp_path, monkeypatch):
+    """By its marker, in tests/device, with files of what they found; packages of this repository alone and what tests need. The device
+    is required, for its node is there."""
+    monkeypatch.setenv("IRON_TESTS_REQUIRE", "llama")
     number = noxfile.NPUS[family][0]
     plugged(tmp_path, "0x1234", number)
     session = Session()
     getattr(noxfile, family)(session)
     results = ("--csv-output", f"build/device/{family}.csv", "--junit-xml", f"build/device/{family}.xml")
     assert session.ran == [("pytest", "-m", family, *results, "tests/device")]
+    assert session.env == {"IRON_TESTS_REQUIRE": f"llama,{family}"}
     assert all(f"./{folder}" in session.installed for folder in noxfile.DISTRIBUTIONS)
     assert not any("xrt" in package or "mlir" in package for package in session.installed)
 
