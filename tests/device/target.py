@@ -20,21 +20,13 @@ import pytest
 from iron_core.backends.choose import get, probe
 from iron_core.backends.protocol import Unavailable
 from iron_core.errors import IronError, sentence
+from iron_npu.system import System
 
 FAMILIES = ("npu1", "npu2")
 #: The backend that runs on the device itself.
 DEVICE = "npu"
-#: Where the system lists accelerators, and by family the PCI ids of ours.
-ACCELERATORS = Path("/sys/class/accel")
-IDS = {"0x1502": "npu1", "0x17f0": "npu2"}
 
 _Made = TypeVar("_Made")
-
-
-def here() -> set[str]:
-    """The families of the NPUs of this machine; empty where none is known."""
-    files = sorted(ACCELERATORS.glob("*/device/device"))
-    return {IDS[found] for file in files if (found := file.read_text().strip()) in IDS}
 
 
 @cache
@@ -49,7 +41,7 @@ def absent(backend: str, dev: str) -> str:
         return f"backend {backend} cannot run here: {sentence(state.reason)}{state.fix and f' {state.fix}'}"
     if dev not in found.devices():
         return f"no {dev}: backend {backend} takes {', '.join(found.devices())}"
-    there = here() if backend == DEVICE else set()
+    there = {node.family for node in System().nodes()} if backend == DEVICE else set()
     return f"no {dev}: the NPU here is {', '.join(sorted(there))}" if there and dev not in there else ""
 
 

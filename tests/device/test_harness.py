@@ -20,6 +20,7 @@ from tests.device.llama import session, walk
 from tests.device.params import params, takes
 from tests.device.target import Target, absent
 from tests.lm.arrays.small_llama import loaded
+from tests.npu.tree import Tree
 
 ROOT = Path(__file__).parents[2]
 #: Small ones of every kind: under a bound, of two outputs, timed; a gather, a loop, a bound per call.
@@ -188,24 +189,24 @@ class Stub:
         return self.names
 
 
+BOTH = Stub(Available("it runs"), *target.FAMILIES)
+
+
 @pytest.mark.parametrize(
-    ("backend", "made", "ids", "first", "second"),
+    ("backend", "made", "plugged", "first", "second"),
     [
-        ("npu", Stub(Available("it runs"), *target.FAMILIES), ["0x1502"], "", "no npu2: the NPU here is npu1"),
-        ("npu", Stub(Available("it runs"), *target.FAMILIES), ["0x1234", "0x17f0"], "no npu1: the NPU here is npu2", ""),
-        ("npu", Stub(Available("it runs"), *target.FAMILIES), ["0x1502", "0x17f0"], "", ""),
-        ("npu", Stub(Available("an unknown one"), *target.FAMILIES), ["0x1234"], "", ""),
-        ("sim", Stub(Available("both"), "npu2"), ["0x1502"], "no npu1: backend sim takes npu2", ""),
-        ("npu", Stub(Unavailable("no node", "Load it."), "npu2"), [], *["backend npu cannot run here: no node. Load it."] * 2),
+        ("npu", BOTH, "npu1", "", "no npu2: the NPU here is npu1"),
+        ("npu", BOTH, "npu2", "no npu1: the NPU here is npu2", ""),
+        ("npu", BOTH, "", "", ""),
+        ("sim", Stub(Available("one"), "npu2"), "npu1", "no npu1: backend sim takes npu2", ""),
+        ("npu", Stub(Unavailable("no node", "Load it."), "npu2"), "", *["backend npu cannot run here: no node. Load it."] * 2),
     ],
 )
-def test_a_device_is_here_or_why_not(backend, made, ids, first, second, monkeypatch, tmp_path):
-    """By what the system lists and the backend's probe; a device that nobody knows is tried."""
-    for number, name in enumerate(ids):
-        (tmp_path / f"accel{number}" / "device").mkdir(parents=True)
-        (tmp_path / f"accel{number}" / "device" / "device").write_text(f"{name}\n")
+def test_a_device_is_here_or_why_not(backend, made, plugged, first, second, monkeypatch, tmp_path):
+    """By what the system lists and the backend's probe; where nothing is known of it, it is tried."""
+    machine = Tree.whole(tmp_path, plugged) if plugged else Tree(tmp_path)
     monkeypatch.setattr(target, "get", lambda name: made)
-    monkeypatch.setattr(target, "ACCELERATORS", tmp_path)
+    monkeypatch.setattr(target, "System", machine.system)
     assert [absent.__wrapped__(backend, dev) for dev in target.FAMILIES] == [first, second]
 
 
