@@ -14,10 +14,11 @@ import attrs
 from iron_core.aside import aside
 from iron_core.backends.measuring import Measured, Platform, RunList, Timing
 from iron_core.backends.protocol import Available, Backend, Unavailable
+from iron_core.cache.keys import digest
 from iron_core.declare.identity import label
 from iron_core.declare.profile import Profile
 from iron_core.devices import Device
-from iron_core.errors import CallError, PluginError, UnsupportedError
+from iron_core.errors import BackendUnavailable, CallError, PluginError, UnsupportedError
 from iron_core.graph.fold import Fold
 from iron_core.graph.signature import Signature
 from iron_core.image.plan import Plan, PlanStep
@@ -25,6 +26,7 @@ from iron_core.lowering import lowering_for, lowering_name
 from iron_core.lowering.answer import No, Yes
 from iron_core.plugins import foreign
 from iron_core.plugins.registry import blamed, labelled, registry
+from iron_host import build, compiler
 from iron_host import tuned as tuning
 from iron_host.errors import KernelError
 from iron_host.fused import fused
@@ -100,11 +102,10 @@ class HostBackend(Backend):
     tuned: bool = attrs.field(default=True, validator=_flag, kw_only=True)
     name = "host"
     preference = 10
+    image_class = HostImage
 
     def probe(self) -> Available | Unavailable:
         """Is there a C++ compiler; which vectors this CPU has, and how many threads work."""
-        from iron_host import compiler
-
         try:
             threads, _ = thread_count(self.threads), in_tiles(self.tiles)
         except CallError as error:
@@ -166,8 +167,6 @@ class HostBackend(Backend):
             )
         self._announce(without)
         image = builder.image(version, plan.name, apart)
-        from iron_host import build
-
         try:
             build.load(image.units)
         except KernelError as error:
@@ -177,6 +176,28 @@ class HostBackend(Backend):
             used, said = f"{type(of.op).__name__} (step {of.name}): ", error.said.rstrip(".")
             raise blamed(chosen[id(of.op)], f"the kernel of {used}{said}.") or KernelError(error.symbol, said, used) from error
         return image
+
+    def follows(self) -> str | None:
+        """What images follow from besides; see `iron_core.backends.protocol.Restoring`."""
+        try:
+            identity = compiler.find().identity
+        except BackendUnavailable:
+            return None
+        threads = thread_count(self.threads)
+        kept = tuning.kept(threads) if self.tuned else tuning.Kept()
+        return digest(identity, threads, in_tiles(self.tiles), kept.fields)
+
+    def keeps(self, image: HostImage) -> bool:
+        """Not one with call-backs, which are announced."""
+        return all(step.unit is not None for step in image.steps)
+
+    def restore(self, image: HostImage) -> bool:
+        """Have its kernels, or leave to `compile()` to say why there are none."""
+        try:
+            build.load(image.units)
+        except KernelError:
+            return False
+        return True
 
     def accepts(self, fold: Fold, dev: str) -> bool | No:
         """Does what the fold makes become one kernel?"""
@@ -191,7 +212,6 @@ class HostBackend(Backend):
 
     def load(self, image: HostImage, memory: HostMemory) -> Any:
         """Make an image callable: its kernels are loaded, its run list is laid out over `memory`."""
-        from iron_host import build
         from iron_host.executable import HostExecutable
         from iron_host.runtime import runtime
 

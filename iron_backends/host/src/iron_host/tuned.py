@@ -69,6 +69,11 @@ class Kept:
         #: What was said of them: once is enough.
         self.said: set[str] = set()
 
+    @property
+    def fields(self) -> list[tuple[str, list[dict[str, Any]]]]:
+        """What the entries say, in order."""
+        return sorted(self._fields.items(), key=lambda one: one[0])
+
     def of(self, cls: type) -> Profile:
         """The entries of an operator, but for those that it does not take any more."""
         if cls not in self._profiles:

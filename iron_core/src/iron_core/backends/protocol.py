@@ -63,6 +63,24 @@ class Examining(Protocol):
 
 
 @runtime_checkable
+class Restoring(Protocol):
+    """A Backend whose images are data of `image_class` that another process may load: the cache keeps them beside versions, and a warm
+    start neither asks what is supported nor compiles."""
+
+    image_class: type
+
+    def follows(self) -> str | None:
+        """What its images follow from beside the plan, its options and the sources of the packages that are in a version: settings of
+        the environment, what the machine has. None where that is not known."""
+
+    def keeps(self, image: Any) -> bool:
+        """May this image be kept? Not where compiling it says something that each start shall say."""
+
+    def restore(self, image: Any) -> bool:
+        """Make an image that was kept ready to be loaded; False where it has to be compiled."""
+
+
+@runtime_checkable
 class Executable(Protocol):
     """One loaded version over a memory. What is given to it is checked, and what it leaves is collected, by core."""
 

@@ -15,6 +15,7 @@ from iron_core.backends.memory import beginning
 from iron_core.cache.entry import About
 from iron_core.cache.keys import digest
 from iron_core.cache.store import Cache
+from iron_core.compiled.kept_images import KeptImages
 from iron_core.compiled.narrowing import Asked, Narrowed, Narrowing
 from iron_core.compiled.planned import Planned
 from iron_core.compiled.program import Program, Version
@@ -89,6 +90,7 @@ class CompiledGraph(Planned, Pictured):
         fold, cache_key = options.pop("fold", False), options.pop("cache_key", None)
         record, _ = options.pop("record", "memory"), options.pop("profile", None)
         decided: Narrowed | None = None
+        images: KeptImages | None = None
         if isinstance(options.get("coresident"), Narrowing):
             one, decided = self._narrowed(options["coresident"], shapes, fold)
             options["coresident"] = decided.packs
@@ -100,7 +102,8 @@ class CompiledGraph(Planned, Pictured):
             one = kept or self._trace(shapes, fold)
             if kept is None:
                 start.keep(one)
-        version = self._program.add(one, decided=decided, **options)
+            images = None if options else KeptImages(start)
+        version = self._program.add(one, decided=decided, images=images, **options)
         if record == "disk":
             text, about = json.dumps(version.artifacts, indent=1), About("record", type(self.graph).__name__)
             Cache(self.backend.name).keep(digest("artifacts", text), "record.json", text.encode(), about=about)

@@ -21,6 +21,7 @@ from iron_core.backends.memory import flat
 from iron_core.backends.ports import InputPort, OutputPort
 from iron_core.backends.protocol import Executable, Looping
 from iron_core.backends.traffic import Traffic
+from iron_core.compiled.kept_images import KeptImages
 from iron_core.compiled.narrowing import Narrowed
 from iron_core.declare.affine import Affine, evaluate
 from iron_core.declare.authored import authored
@@ -231,32 +232,40 @@ class Program:
         self._placed: Plan | None = None
         self._owners: list[Any] = []
 
-    def add(self, draft: Draft, *, decided: Narrowed | None = None, **options: Any) -> Version:
-        """Plan and compile one more version, others waiting. decided: what its draft follows. UnsupportedError names the first step
-        that the backend cannot take."""
+    def add(self, draft: Draft, *, decided: Narrowed | None = None, images: KeptImages | None = None, **options: Any) -> Version:
+        """Plan and compile one more version, others waiting. decided: what its draft follows. images: where its image may be kept.
+        UnsupportedError names the first step that the backend cannot take."""
         with self.planning:
             if self.planning.busy:
                 raise CallError(f"{self.plan.name}: a version is added while one is being compiled, by what its compiling calls.")
             self.planning.busy = True
             try:
-                return self._add(draft, decided, options)
+                return self._add(draft, decided, images, options)
             finally:
                 self.planning.busy = False
 
-    def _add(self, draft: Draft, decided: Narrowed | None, options: dict[str, Any]) -> Version:
-        self._supported(draft.version)
+    def _add(self, draft: Draft, decided: Narrowed | None, images: KeptImages | None, options: dict[str, Any]) -> Version:
         signature = draft.version.signature
         versions, plan = dict(self.versions), self.plan  # a new one: others go through the old one
         numbered = [known for known in versions if numbers_of(known)]
         if numbers_of(signature) and signature not in versions and len(numbered) >= KEPT:  # what it needs may be what the oldest has
             versions.pop(numbered[0])
             plan = attrs.evolve(plan, versions=tuple(v for v in plan.versions if v.signature in versions))
-        plan = adopt(plan, draft)
+        image, adopted = None, None
+        if images is not None and images.start.warm:  # an earlier process has seen that all of it is supported
+            adopted = adopt(plan, draft)
+            image = images.read(adopted, signature)
+        if image is None:
+            self._supported(draft.version)
+        plan = adopted or adopt(plan, draft)
         announce("iron_plan_built", plan=plan)
-        with authored(self.backend, "compile()"), labelled(self.backend, "to compile"):
-            image = self.backend.compile(plan, signature, **options)
-        if image is None or isinstance(image, bool):
-            raise wrong_answer(self.backend, "compile()", image, "an image, which its load() takes")
+        if image is None:
+            with authored(self.backend, "compile()"), labelled(self.backend, "to compile"):
+                image = self.backend.compile(plan, signature, **options)
+            if image is None or isinstance(image, bool):
+                raise wrong_answer(self.backend, "compile()", image, "an image, which its load() takes")
+            if images is not None:
+                images.keep(plan, signature, image)
         announce("iron_image_built", image=image, plan=plan)
         version = Version(self, plan.version(signature), image, decided)
         self._owners.extend(draft.owners)  # residents are known by identity, so these must stay alive

@@ -46,13 +46,19 @@ class WarmStart:
         tunables = [] if profile is None else profile.lines()
         asked = (cache_key, signature, fold, who, dev, guard_bytes(), residents, tunables)
         self.key = digest("version", *asked, sources_digest("iron_core"))
+        #: What was read or kept: the version's facts and itself.
+        self.content: bytes | None = None
+        #: Was it read?
+        self.warm = False
 
     def read(self) -> Draft | None:
         """The version over this graph's weights and states; None where there is none, or it is not of what is installed now."""
         with optional():
             content = Cache(self.backend.name).read(self.key, _FILE)
             facts, _, skeleton = (content or b"").partition(b"\n")
-            return thaw(skeleton, self._held) if _hold(facts) else None
+            draft = thaw(skeleton, self._held) if _hold(facts) else None
+            self.content, self.warm = (None, False) if draft is None else (content, True)
+            return draft
         return None
 
     def keep(self, version: Draft) -> None:
@@ -62,8 +68,9 @@ class WarmStart:
         if skeleton is None or None in facts.values():
             return
         about = About("version", type(self.graph).__name__)
+        self.content = json.dumps(facts).encode() + b"\n" + skeleton
         with optional():  # one that is there did not fit
-            Cache(self.backend.name).keep(self.key, _FILE, json.dumps(facts).encode() + b"\n" + skeleton, about=about, replace=True)
+            Cache(self.backend.name).keep(self.key, _FILE, self.content, about=about, replace=True)
 
 
 def _names(version: VersionPlan, backend: Backend) -> Iterable[str]:

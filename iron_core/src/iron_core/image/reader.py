@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import sys
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -20,13 +21,13 @@ from iron_core.plugins.registry import registry
 _UNREADABLE = (pickle.UnpicklingError, AttributeError, ImportError, TypeError, ValueError, EOFError, IndexError)
 
 
-def read(content: bytes, kind: type) -> Any:
-    """The object of class `kind` that was pickled; None where the bytes hold anything else.
+def read(content: bytes, kind: type, known: Sequence[Any] = ()) -> Any:
+    """The object of class `kind` that was pickled; None where the bytes hold anything else. known: objects that it names by number.
 
     A class is looked up in what is imported already, or is a pack's; no other module is imported.
     """
     try:
-        found = _Reader(io.BytesIO(content)).load()
+        found = _Reader(io.BytesIO(content), known).load()
     except _UNREADABLE:
         return None
     return found if isinstance(found, kind) else None
@@ -39,6 +40,13 @@ def _offered(package: str) -> bool:
 
 
 class _Reader(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, known: Sequence[Any]) -> None:
+        super().__init__(file)
+        self._known = known
+
+    def persistent_load(self, number: Any) -> Any:
+        return self._known[number]
+
     def find_class(self, module: str, name: str) -> Any:
         package = module.partition(".")[0]
         if package not in sys.modules and not _offered(package):  # an import would run what it holds
