@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import attrs
 import numpy as np
 
 from iron_core.array import descriptors as planned
@@ -19,7 +18,7 @@ from iron_npu.errors import ImageError
 from iron_npu.formats.descriptors import Descriptor, Dim, Update, merged
 from iron_npu.formats.instructions import Stream
 from iron_npu.formats.operations import DIRECTIONS, FUNCTIONS, Wait
-from iron_npu.formats.registers import Transfer, interpret
+from iron_npu.formats.registers import Transfer, interpret, same
 from iron_npu.mlir.device import CONTROL_CHANNEL, packet_ids
 from iron_npu.mlir.sequence import same_words
 
@@ -48,35 +47,12 @@ def differences(stream: Stream, expected: tuple[Transfer | Wait, ...], *, folded
     lines = [
         f"step {number}: {_spoken(here)}; expected: {_spoken(there)}"
         for number, (here, there) in enumerate(zip(found, expected, strict=False))
-        if not _same(here, there)
+        if not same(here, there)
     ]
     if len(found) != len(expected):
         more = (found if len(found) > len(expected) else expected)[min(len(found), len(expected))]
         lines.append(f"{len(found)} steps; expected: {len(expected)}; the first one over: {_spoken(more)}")
     return lines
-
-
-def _same(here: Transfer | Wait, there: Transfer | Wait) -> bool:
-    """Does a stream's step what the expected one does?"""
-    if isinstance(here, Wait) or isinstance(there, Wait):
-        return here == there
-    ends = [(one.column, one.row, one.direction, one.channel, one.token, one.loops) for one in (here, there)]
-    if ends[0] != ends[1] or len(here.descriptors) != len(there.descriptors):
-        return False
-    return all(
-        _walks(one, other, here.executions, there.executions) for one, other in zip(here.descriptors, there.descriptors, strict=True)
-    )
-
-
-def _walks(here: Descriptor, there: Descriptor, executions: int, expected: int) -> bool:
-    """A length that each call adds to begins at 0; then the walks are compared as far as it may go."""
-    if here.length_by is not None and there.length_by is not None and here.length == 0:
-        here = attrs.evolve(here, length=there.length)
-    parts = [
-        (d.argument, d.offset, d.walk(count), d.length * count, d.packet, d.length_by, d.offset_by)
-        for d, count in ((here, executions), (there, expected))
-    ]
-    return parts[0] == parts[1]
 
 
 def _spoken(step: Transfer | Wait) -> str:

@@ -133,6 +133,31 @@ class RegisterModel:
             known.clear()
 
 
+def same(here: Transfer | Wait, there: Transfer | Wait) -> bool:
+    """Are two steps the same? In how many dimensions a walk is written, and where its descriptor is, makes no difference.
+
+    A length that each call adds to begins at 0 in a stream; then `there` says how far the walks are compared.
+    """
+    if isinstance(here, Wait) or isinstance(there, Wait):
+        return here == there
+    ends = [(one.column, one.row, one.direction, one.channel, one.token, one.loops) for one in (here, there)]
+    if ends[0] != ends[1] or len(here.descriptors) != len(there.descriptors):
+        return False
+    return all(
+        _walks(one, other, here.executions, there.executions) for one, other in zip(here.descriptors, there.descriptors, strict=True)
+    )
+
+
+def _walks(here: Descriptor, there: Descriptor, executions: int, expected: int) -> bool:
+    if here.length_by is not None and there.length_by is not None and here.length == 0:
+        here = attrs.evolve(here, length=there.length)
+    parts = [
+        (d.argument, d.offset, d.walk(count), d.length * count, d.packet, d.length_by, d.offset_by)
+        for d, count in ((here, executions), (there, expected))
+    ]
+    return parts[0] == parts[1]
+
+
 def interpret(stream: Stream, *, folded: bool = False, registers: RegisterModel | None = None) -> tuple[Transfer | Wait, ...]:
     """The transfers that a stream starts and the tokens that it waits for, in order.
 
