@@ -207,7 +207,7 @@ BASE = xclbin().write()
         (headed(mode=1), "FORMAT", "mode: 0 and 1"),
         (resectioned(lambda sections: sections[:-1]), "FORMAT", "section GROUP_TOPOLOGY is in one of them only"),
         (unread(), "FORMAT", "section GROUP_TOPOLOGY differs and is not read: byte "),
-        (stream(*MOVES), "FORMAT", "a is an xclbin, b an instruction stream"),
+        (stream(*MOVES), "FORMAT", "files of two kinds, instruction stream and xclbin"),
     ],
 )  # fmt: skip
 def test_a_difference_of_xclbins_is_on_its_rung(data, verdict, said):

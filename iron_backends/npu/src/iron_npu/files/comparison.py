@@ -30,23 +30,23 @@ _SHOWN = 6
 
 
 @attrs.frozen
-class Finding:
+class Difference:
     """One difference, and the rung that it is on."""
 
     verdict: str
     what: str
 
 
-def worst(findings: list[Finding]) -> str:
+def worst(findings: list[Difference]) -> str:
     """The verdict on two files: the highest rung of their differences."""
     return max((one.verdict for one in findings), key=VERDICTS.index, default=OK)
 
 
-def compare(here: Opened, there: Opened) -> list[Finding]:
+def compare(here: Opened, there: Opened) -> list[Difference]:
     """The differences of two files, the highest rung first."""
     if here.digest == there.digest:
         return []
-    found: Iterator[Finding]
+    found: Iterator[Difference]
     match here.content, there.content:
         case XclbinFile() as a, XclbinFile() as b:
             found = _xclbins(a, b)
@@ -55,7 +55,8 @@ def compare(here: Opened, there: Opened) -> list[Finding]:
         case ParameterTable() as a, ParameterTable() as b:
             found = _tables(a, b)
         case _:
-            found = iter([Finding(FORMAT, f"{here.name} is an {here.kind}, {there.name} an {there.kind}".replace("an table", "a table"))])
+            kinds = " and ".join(sorted({here.kind, there.kind}))
+            found = iter([Difference(FORMAT, f"files of two kinds, {kinds}")])
     return sorted(found, key=lambda one: -VERDICTS.index(one.verdict))
 
 
@@ -66,33 +67,33 @@ def _said(what: str, a: Any, b: Any) -> str:
 # -- xclbins ---------------------------------------------------------------------------------------------
 
 
-def _xclbins(a: XclbinFile, b: XclbinFile) -> Iterator[Finding]:
+def _xclbins(a: XclbinFile, b: XclbinFile) -> Iterator[Difference]:
     anew = [name for name in ("unique_id", "timestamp", "uuid") if getattr(a.header, name) != getattr(b.header, name)]
     if anew:
-        yield Finding(OK, f"drawn anew by each build: {', '.join(anew)}")
+        yield Difference(OK, f"drawn anew by each build: {', '.join(anew)}")
     for name in ("mode", "actions"):
         if getattr(a.header, name) != getattr(b.header, name):
-            yield Finding(FORMAT, _said(name, getattr(a.header, name), getattr(b.header, name)))
+            yield Difference(FORMAT, _said(name, getattr(a.header, name), getattr(b.header, name)))
     for name in ("version", "feature_timestamp", "interface", "vbnv", "debug_name", "reserved", "key_block"):
         if getattr(a.header, name) != getattr(b.header, name):
-            yield Finding(REVIEW, f"the header's {name} differs")
+            yield Difference(REVIEW, f"the header's {name} differs")
     mine, yours = ({one.kind: one for one in file.sections} for file in (a, b))
     for kind in sorted(set(mine) ^ set(yours)):
-        yield Finding(FORMAT, f"section {kind_name(kind)} is in one of them only")
+        yield Difference(FORMAT, f"section {kind_name(kind)} is in one of them only")
     if list(mine) != list(yours) and set(mine) == set(yours):
-        yield Finding(REVIEW, "the sections are in another order")
+        yield Difference(REVIEW, "the sections are in another order")
     for kind in mine:
         if kind in yours:
             yield from _sections(a, b, mine[kind], yours[kind])
     for one, other in ((a, b), (b, a)):
         if set(one.disagreements()) - set(other.disagreements()):
-            yield Finding(REVIEW, f"the mirror of the {'first' if one is a else 'second'} says otherwise than its file")
+            yield Difference(REVIEW, f"the mirror of the {'first' if one is a else 'second'} says otherwise than its file")
 
 
-def _sections(a: XclbinFile, b: XclbinFile, here: Section, there: Section) -> Iterator[Finding]:
+def _sections(a: XclbinFile, b: XclbinFile, here: Section, there: Section) -> Iterator[Difference]:
     name = kind_name(here.kind)
     if here.name != there.name:
-        yield Finding(REVIEW, _said(f"the name of section {name}", repr(here.name), repr(there.name)))
+        yield Difference(REVIEW, _said(f"the name of section {name}", repr(here.name), repr(there.name)))
     if here.data == there.data:
         return
     try:
@@ -101,60 +102,60 @@ def _sections(a: XclbinFile, b: XclbinFile, here: Section, there: Section) -> It
         elif name == "AIE_PARTITION":
             yield from _partitions(*(Partition.read(one.data, one.offset) for one in (here, there)))
         elif name == "EMBEDDED_METADATA" and a.kernels() != b.kernels():
-            yield Finding(FORMAT, "the kernels or their arguments differ in the metadata")
+            yield Difference(FORMAT, "the kernels or their arguments differ in the metadata")
         else:
-            yield Finding(REVIEW, f"section {name} differs")
+            yield Difference(REVIEW, f"section {name} differs")
     except ImageError as error:
-        yield Finding(FORMAT, f"section {name} differs and is not read: {error}")
+        yield Difference(FORMAT, f"section {name} differs and is not read: {error}")
 
 
-def _rows(name: str, a: Rows, b: Rows) -> Finding:
+def _rows(name: str, a: Rows, b: Rows) -> Difference:
     """What a host binds by differs, or sizes and addresses alone."""
 
     def bound(rows: Rows) -> list[Any]:
         keys = ("tag", "name", "argument", "kernel", "memory", "kind", "used", "properties")
         return [tuple(getattr(row, key) for key in keys if hasattr(row, key)) for row in rows.rows]
 
-    return Finding(FORMAT if bound(a) != bound(b) else REVIEW, f"section {name} differs")
+    return Difference(FORMAT if bound(a) != bound(b) else REVIEW, f"section {name} differs")
 
 
-def _partitions(a: Partition, b: Partition) -> Iterator[Finding]:
+def _partitions(a: Partition, b: Partition) -> Iterator[Difference]:
     for name in ("columns", "starts"):
         if getattr(a, name) != getattr(b, name):
-            yield Finding(FORMAT, _said(name, getattr(a, name), getattr(b, name)))
+            yield Difference(FORMAT, _said(name, getattr(a, name), getattr(b, name)))
     if len(a.pdis) != len(b.pdis) or any(one.groups != other.groups for one, other in zip(a.pdis, b.pdis, strict=False)):
-        yield Finding(FORMAT, "the PDIs are of other groups or kernels")
+        yield Difference(FORMAT, "the PDIs are of other groups or kernels")
     for name in ("name", "operations", "inference", "around"):
         if getattr(a, name) != getattr(b, name):
-            yield Finding(REVIEW, _said(f"the partition's {name}", getattr(a, name), getattr(b, name)))
+            yield Difference(REVIEW, _said(f"the partition's {name}", getattr(a, name), getattr(b, name)))
     for number, (one, other) in enumerate(zip(a.pdis, b.pdis, strict=False)):
         yield from _pdis(number, one, other)
 
 
-def _pdis(number: int, a: PdiEntry, b: PdiEntry) -> Iterator[Finding]:
+def _pdis(number: int, a: PdiEntry, b: PdiEntry) -> Iterator[Difference]:
     if a.uuid != b.uuid:
-        yield Finding(OK, f"drawn anew by each build: the uuid of PDI {number}")
+        yield Difference(OK, f"drawn anew by each build: the uuid of PDI {number}")
     if a.image == b.image:
         return
     if without_build(a.image) == without_build(b.image):
-        yield Finding(OK, f"drawn anew by each build: a word that nobody sets in PDI {number}")
+        yield Difference(OK, f"drawn anew by each build: a word that nobody sets in PDI {number}")
         return
     try:
         here, there = Pdi.read(a.image), Pdi.read(b.image)
     except ImageError as error:
-        yield Finding(FORMAT, f"PDI {number} differs and is not read: {error}")
+        yield Difference(FORMAT, f"PDI {number} differs and is not read: {error}")
         return
     if (here.id_code, here.extended, len(here.cdos)) != (there.id_code, there.extended, len(there.cdos)):
-        yield Finding(FORMAT, f"PDI {number} is for another device or has other partitions")
+        yield Difference(FORMAT, f"PDI {number} is for another device or has other partitions")
     mine, yours = ([command for cdo in one.cdos for command in cdo.commands] for one in (here, there))
     words = _written(mine), _written(yours)
     for what, places in _where(*words).items():
-        yield Finding(KERNELS, f"PDI {number}: {what} of {places} differs")
+        yield Difference(KERNELS, f"PDI {number}: {what} of {places} differs")
     waits = [[one for one in commands if not one.writes and one.name != "nop"] for commands in (mine, yours)]
     if waits[0] != waits[1]:
-        yield Finding(KERNELS, f"PDI {number}: commands that do not write differ")
+        yield Difference(KERNELS, f"PDI {number}: commands that do not write differ")
     elif words[0] == words[1]:
-        yield Finding(REVIEW, f"PDI {number} is written otherwise, to the same effect")
+        yield Difference(REVIEW, f"PDI {number} is written otherwise, to the same effect")
 
 
 def _written(commands: list[Command]) -> dict[int, tuple[int, int]]:
@@ -182,30 +183,30 @@ def _where(a: dict[int, Any], b: dict[int, Any]) -> dict[str, str]:
 # -- streams ---------------------------------------------------------------------------------------------
 
 
-def _streams(a: Stream, b: Stream) -> Iterator[Finding]:
+def _streams(a: Stream, b: Stream) -> Iterator[Difference]:
     if a.header != b.header:
-        yield Finding(FORMAT, _said("the array", *(f"{h.family}, {h.columns} x {h.rows}" for h in (a.header, b.header))))
+        yield Difference(FORMAT, _said("the array", *(f"{h.family}, {h.columns} x {h.rows}" for h in (a.header, b.header))))
     if arguments(a) != arguments(b):
-        yield Finding(FORMAT, _said("arguments", arguments(a), arguments(b)))
+        yield Difference(FORMAT, _said("arguments", arguments(a), arguments(b)))
     if a.operations == b.operations:
         return
     try:
         (mine, here), (yours, there) = _effects(a), _effects(b)
     except ImageError as error:
-        yield Finding(KERNELS, f"the operations differ: {error}")
+        yield Difference(KERNELS, f"the operations differ: {error}")
         return
     if len(mine) != len(yours):
-        yield Finding(KERNELS, _said("transfers and waits", len(mine), len(yours)))
+        yield Difference(KERNELS, _said("transfers and waits", len(mine), len(yours)))
     for number, (one, other) in enumerate(zip(mine, yours, strict=False)):
         if not same(one, other):
             shown = [step.spoken() if isinstance(step, Transfer) else step.line() for step in (one, other)]
-            yield Finding(KERNELS, _said(f"step {number}", *shown))
+            yield Difference(KERNELS, _said(f"step {number}", *shown))
             break
     else:
         if len(mine) == len(yours) and here == there:
-            yield Finding(REVIEW, "the operations differ, to the same effect")
+            yield Difference(REVIEW, "the operations differ, to the same effect")
     if here != there:
-        yield Finding(KERNELS, "what is written besides, or waited for, differs")
+        yield Difference(KERNELS, "what is written besides, or waited for, differs")
 
 
 def _effects(stream: Stream) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -229,12 +230,12 @@ def _effects(stream: Stream) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 # -- tables ----------------------------------------------------------------------------------------------
 
 
-def _tables(a: ParameterTable, b: ParameterTable) -> Iterator[Finding]:
+def _tables(a: ParameterTable, b: ParameterTable) -> Iterator[Difference]:
     mine, yours = ({entry.name: entry for entry in table.entries} for table in (a, b))
     for name in sorted(set(mine) ^ set(yours)):
-        yield Finding(FORMAT, f"parameter {name} is in one of them only")
+        yield Difference(FORMAT, f"parameter {name} is in one of them only")
     for name in mine:
         if name in yours and mine[name] != yours[name]:
-            yield Finding(FORMAT, f"parameter {name} has another word, type or kind")
+            yield Difference(FORMAT, f"parameter {name} has another word, type or kind")
     if mine == yours:
-        yield Finding(REVIEW, "the same parameters in another order")
+        yield Difference(REVIEW, "the same parameters in another order")
