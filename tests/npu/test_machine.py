@@ -30,7 +30,7 @@ def vendor(tmp_path):
     made = Vendor.install(tmp_path / "tools", tmp_path / "cache")
     (made.folder / "mlir-aie" / "python" / "aie").mkdir(parents=True)
     xclbinutil = made.folder / "xrt" / "bin" / "xclbinutil"
-    return attrs.evolve(made, settings=attrs.evolve(made.settings, xrt=None, xclbinutil=xclbinutil))
+    return attrs.evolve(made, settings=attrs.evolve(made.settings, xrt=None, xclbinutil=xclbinutil, cxx=str(xclbinutil)))
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_whole_machine_has_nothing_to_do(tree, vendor, pyxrt):
     assert said["device"] == "npu2 at /dev/accel/accel0" and said["driver"] == "amdxdna 2.21.0_20251207"
     assert said["firmware"] == "1.1.2.66" and said["memlock"] == "any memory may be locked"
     assert said["XRT"].startswith("2.21.0 at ") and said["mlir-aie"].endswith("bin/aiecc (by MLIR_AIE_INSTALL_DIR)")
-    assert set(said) == {"device", "driver", "firmware", "watchdog", "memlock", "XRT", "pyxrt", "mlir-aie", "Peano", "xclbinutil"}
+    assert set(said) == {"device", "driver", "firmware", "watchdog", "memlock", "XRT", "pyxrt", "mlir-aie", "Peano", "xclbinutil", "C++"}
     state = machine.probe(vendor.settings, tree.system())
     assert state == Available("npu2 at /dev/accel/accel0, firmware 1.1.2.66")
 
@@ -270,8 +270,11 @@ def test_no_toolchain(tree, bare):
 
 def test_npu1_has_nothing_but_xclbins(tmp_path, bare):
     tree = Tree.whole(tmp_path / "phoenix", "npu1", "1.5.5.391")
-    state, _, fix = findings(tree, bare)["xclbinutil"]
-    assert state == "problem" and "AIE_XCLBINUTIL" in fix
+    found = findings(tree, bare)
+    assert found["xclbinutil"][0] == "problem" and "AIE_XCLBINUTIL" in found["xclbinutil"][2]
+    state, says, fix = found["C++"]
+    assert (state, fix) == ("problem", "Install one (Debian: apt-get install g++), or set CXX to one.")
+    assert says == "no C++ compiler: looked for c++, g++, clang++ on PATH; streams that are made for a call's numbers need it"
 
 
 def test_an_mlir_aie_without_its_python(tree, vendor):

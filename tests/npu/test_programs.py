@@ -71,6 +71,16 @@ def test_xclbinutil_is_the_one_named_xrts_or_on_path(here):
     assert find(XCLBINUTIL, settings(here, xclbinutil=named)) == Program(XCLBINUTIL, named, "AIE_XCLBINUTIL")
 
 
+def test_this_machines_compiler_is_cxx_or_the_first_on_path(here):
+    """For the C++ that makes streams."""
+    for name in ("clang++", "g++", "c++"):
+        first = program(here / "bin" / name)
+        assert find(programs.CXX, settings(here)) == Program(programs.CXX, first, "PATH")
+    assert find(programs.CXX, settings(here, cxx="g++")) == Program(programs.CXX, here / "bin" / "g++", "CXX")
+    said = find(programs.CXX, settings(here, cxx="icpx"))
+    assert said == Missing(programs.CXX, "CXX=icpx is no program", "Correct or unset CXX.")
+
+
 @pytest.mark.parametrize(
     ("name", "given", "said"),
     [

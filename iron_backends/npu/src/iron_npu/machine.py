@@ -59,7 +59,7 @@ def examine(settings: Settings | None = None, system: System | None = None) -> t
     except IronError as error:
         wrong = [Finding("settings", str(error), "problem", "Correct or unset it.")]
         return (*wrong, *_device(found), *_limits(found))
-    return tuple([*_device(found), *_limits(found), *_xrt(found, chosen), *_building(chosen), _xclbinutil(chosen, found)])
+    return tuple([*_device(found), *_limits(found), *_xrt(found, chosen), *_building(chosen), *_packing(chosen, found)])
 
 
 def _device(system: System) -> Iterator[Finding]:
@@ -194,13 +194,19 @@ def _building(settings: Settings) -> Iterator[Finding]:
         yield Finding("Peano", f"{_version('llvm-aie')}{printable(peano[0].path)} (by {peano[0].found})")
 
 
-def _xclbinutil(settings: Settings, system: System) -> Finding:
-    """What packs xclbins: npu1 has nothing else, npu2 needs none for full ELFs."""
-    found = find(programs.XCLBINUTIL, settings)
-    if not isinstance(found, Missing):
-        return Finding("xclbinutil", f"{printable(found.path)} (by {found.found})")
+def _packing(settings: Settings, system: System) -> Iterator[Finding]:
+    """What xclbins take besides: npu1 has nothing else, npu2 needs none for full ELFs."""
     families = {node.family for node in system.nodes()} or {family for _, family in system.hardware()}
-    return Finding("xclbinutil", f"{found.reason}; xclbins need it", "problem" if "npu1" in families else "note", found.fix)
+    state = "problem" if "npu1" in families else "note"
+    for what, name, why in (
+        ("xclbinutil", programs.XCLBINUTIL, "xclbins need it"),
+        ("C++", programs.CXX, "streams that are made for a call's numbers need it"),
+    ):
+        found = find(name, settings)
+        if isinstance(found, Missing):
+            yield Finding(what, f"{found.reason}; {why}", state, found.fix)
+        else:
+            yield Finding(what, f"{printable(found.path)} (by {found.found})")
 
 
 def _importable(module: str) -> bool:

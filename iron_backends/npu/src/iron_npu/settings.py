@@ -57,6 +57,7 @@ class Settings:
     peano: Path | None = attrs.field(default=None, metadata=_of("PEANO_INSTALL_DIR", "Peano's folder, `bin/clang++` in it", _folder))
     xclbinutil: Path | None = attrs.field(default=None, metadata=_of("AIE_XCLBINUTIL", "the program `xclbinutil`", _folder))
     xrt: Path | None = attrs.field(default=None, metadata=_of("XILINX_XRT", "XRT's folder, `bin` and `python` in it", _folder))
+    cxx: str = attrs.field(default="", metadata=_of("CXX", "this machine's C++ compiler", _text))
     kernel_sources: Path | None = attrs.field(
         default=None, metadata=_of("MLIR_AIE_KERNEL_SOURCES", "kernels' sources that mlir-aie takes instead of its own", _folder)
     )

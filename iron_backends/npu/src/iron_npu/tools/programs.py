@@ -49,6 +49,9 @@ XRT_TOOLS = Origin("XRT", "xrt", "", True, "Install XRT and `source /opt/xilinx/
 AIECC, AIE_OPT, AIE_TRANSLATE, BOOTGEN = "aiecc", "aie-opt", "aie-translate", "bootgen"
 CLANG, OBJCOPY, LINKER = "clang++", "llvm-objcopy", "ld.lld"
 XCLBINUTIL = "xclbinutil"
+#: This machine's C++ compiler: streams that are made for a call are C++ first.
+CXX = "C++ compiler"
+COMPILERS = ("c++", "g++", "clang++")
 ORIGINS = {
     AIECC: MLIR_AIE,
     AIE_OPT: MLIR_AIE,
@@ -58,6 +61,7 @@ ORIGINS = {
     OBJCOPY: PEANO,
     LINKER: PEANO,
     XCLBINUTIL: XRT_TOOLS,
+    CXX: Origin("this machine's", "cxx", "", True, "Install one (Debian: apt-get install g++), or set CXX to one."),
 }
 
 
@@ -97,6 +101,8 @@ class Missing:
 def find(name: str, settings: Settings) -> Program | Missing:
     """Where a program is. Nothing is run."""
     origin = ORIGINS[name]
+    if name == CXX:
+        return _compiler(settings)
     if name == XCLBINUTIL and settings.xclbinutil is not None:
         said = variable("xclbinutil")
         if _runs(settings.xclbinutil):
@@ -126,6 +132,18 @@ def found(names: Iterable[str], settings: Settings) -> dict[str, Program]:
         fixes = dict.fromkeys(one.fix for one in missing)
         raise MissingTool(f"npu: {'; '.join(one.reason for one in missing)}. {' '.join(fixes)}")
     return {name: one for name, one in looked.items() if isinstance(one, Program)}
+
+
+def _compiler(settings: Settings) -> Program | Missing:
+    """The one that CXX names, or the first on PATH."""
+    said = variable("cxx")
+    for name in (settings.cxx,) if settings.cxx else COMPILERS:
+        path = shutil.which(name, path=settings.path)
+        if path is not None:
+            return Program(CXX, Path(os.path.abspath(path)), said if settings.cxx else "PATH")
+    if settings.cxx:
+        return Missing(CXX, f"{said}={printable(settings.cxx)} is no program", f"Correct or unset {said}.")
+    return Missing(CXX, f"no C++ compiler: looked for {', '.join(COMPILERS)} on PATH", ORIGINS[CXX].fix)
 
 
 def _places(origin: Origin, settings: Settings) -> Iterator[tuple[str, str]]:
