@@ -94,3 +94,33 @@ def install(folder: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return folder
+
+
+#: `aie.iron.kernels` with a factory for every name: what a catalog asks for is there, says nothing of itself, and has a source.
+ANY = """
+from aie.iron.kernel import ExternalFunction
+
+class Names:
+    def __init__(self, path):
+        self._path = path
+        self.__name__ = path
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Names(f"{self._path}.{name}")
+    def __call__(self, **keywords):
+        name = self._path.rpartition(".")[2]
+        return ExternalFunction(name, [], source_string=f"// {self._path} {sorted(keywords.items())}\\\\n", prefix="0f")
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return Names(f"aie.iron.kernels.{name}")
+"""
+
+
+def install_any(folder: Path) -> Path:
+    """As `install`, of an mlir-aie that has every kernel."""
+    install(folder)
+    (folder / "aie" / "iron" / "kernels" / "__init__.py").write_text(ANY)
+    return folder
