@@ -7,6 +7,7 @@ import pytest
 
 import iron_core as iron
 from iron_core import bfloat16
+from iron_npu import building
 from iron_npu.backend import NpuBackend
 from iron_ops_aie import GEMM, GEMV, Copy, ElementwiseAdd, SiLU
 
@@ -95,3 +96,26 @@ def test_a_table_that_moves_is_found_again(xrt):
     assert [np.asarray(one).tobytes() for one in run(ids, x)][:2] == before
     assert version.load().memory.held[0] is not bank
     assert [np.asarray(one).tobytes() for one in run(ids)] == before
+
+
+# -- streams -------------------------------------------------------------------------------------------
+
+
+class Sized(iron.Graph):
+    def body(self, x, *, n: iron.Scratchpad[np.int32]):
+        return SiLU(ElementwiseAdd(x[:n], x[:n]))
+
+
+@pytest.mark.parametrize("packaging", ["chain", "contexts"])
+@pytest.mark.parametrize("dev", ["npu1", "npu2"])
+def test_a_stream_is_made_once_for_distinct_numbers(device, builder, monkeypatch, dev, packaging):
+    """Of each step; the last ones are kept."""
+    device(name="NPU Phoenix" if dev == "npu1" else "NPU Strix")
+    made, stream = [], building.stream
+    monkeypatch.setattr(building, "stream", lambda file, scalars: made.append((file.path, scalars)) or stream(file, scalars))
+    shapes = dict(x=(4096,), **PACKAGINGS[packaging])
+    run, want = compiled(Sized(), dev, **shapes), Sized().compile(backend="sim", dev=dev, **shapes)
+    x = np.random.default_rng(0).standard_normal(4096).astype(bfloat16)
+    for n in (1024, 4096, 1024, 4096):
+        assert run(x, n=n).tobytes() == want(x, n=n).tobytes()
+    assert len(made) == len(set(made)) == 4, "of two steps, for two bounds"

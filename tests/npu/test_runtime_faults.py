@@ -73,6 +73,15 @@ def test_contexts_are_kept_until_the_device_has_no_more(xrt):
     assert first(runs[1], 3) == 5 and xrt.made == 5
 
 
+def test_fewer_contexts_may_be_kept(xrt, monkeypatch):
+    """As mlir-aie's own runtime is told, by the same variable."""
+    monkeypatch.setenv("XRT_CONTEXT_CACHE_SIZE", "2")
+    runs = [sums() for _ in range(3)]
+    assert [first(run, 1) for run in runs] == [1, 1, 1] and (xrt.made, len(xrt.alive)) == (3, 2)
+    assert first(runs[2], 2) == 3 and xrt.made == 3
+    assert first(runs[0], 2) == 3 and (xrt.made, len(xrt.alive)) == (4, 2)
+
+
 def test_npu1_gives_back_all_contexts(device):
     """One alone would take runs of the others with it."""
     xrt = device(name="NPU Phoenix")

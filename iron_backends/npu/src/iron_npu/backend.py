@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Iterable
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import attrs
 
-from iron_core.backends.protocol import Available, Backend, Unavailable
+from iron_core.backends.protocol import Available, Backend, Finding, Unavailable
 from iron_core.errors import CallError
 from iron_core.graph.signature import Signature
 from iron_core.image.plan import Plan, VersionPlan
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     from iron_npu.compiled import CompiledVersion
     from iron_npu.runtime.executable import NpuExecutable
     from iron_npu.runtime.memory import NpuMemory
-
-#: Where the system lists accelerators, and the driver of ours.
-ACCELERATORS, DRIVER = Path("/sys/class/accel"), "amdxdna"
-_FIX = "Install the amdxdna driver and XRT with its Python module."
 
 #: What versions were made of: an image is of all versions of its plan.
 _arrays: WeakKeyDictionary[VersionPlan, ArrayImage] = WeakKeyDictionary()
@@ -57,17 +54,25 @@ class NpuBackend(Backend):
     preference = 0
 
     def probe(self) -> Available | Unavailable:
-        found = _accelerator()
-        if not found:
-            return Unavailable(f"no NPU here: {ACCELERATORS} has no device of the driver {DRIVER}", _FIX)
-        if find_spec("pyxrt") is None:
-            return Unavailable(f"{found} is an NPU, and pyxrt, which runs it, is not installed", _FIX)
-        return Available(f"{found}, pyxrt")
+        """Where there is neither a device node nor a compiler of images nothing else is looked at: most processes start so."""
+        if not _anything():
+            return Unavailable("no device node in /dev/accel, and no aiecc, which makes images", "`iron doctor --npu` says what is needed.")
+        from iron_npu.machine import probe
+
+        return probe()
+
+    def examine(self) -> tuple[Finding, ...]:
+        """Everything that building and running need; see `iron_npu.machine.examine`."""
+        from iron_npu.machine import examine
+
+        return examine()
 
     def devices(self) -> tuple[str, ...]:
+        """The device of this machine first, else npu2."""
         from iron_core.backends.arrays import array_devices
+        from iron_npu.system import System
 
-        return array_devices()
+        return array_devices(next((node.family for node in System().nodes()), "npu2"))
 
     def supports(self, op: Any, dev: str) -> Yes | No:
         from iron_core.backends.arrays import array_supports
@@ -92,9 +97,11 @@ class NpuBackend(Backend):
         from iron_npu.runtime.device import opened
         from iron_npu.runtime.memory import NpuMemory
         from iron_npu.runtime.pyxrt import pyxrt
+        from iron_npu.settings import Settings
 
         npu = opened(pyxrt())
         npu.check(plan.dev, device(plan.dev).family)
+        npu.most = Settings.read().contexts
         return NpuMemory(plan, npu)
 
     def load(self, image: CompiledVersion, memory: NpuMemory) -> NpuExecutable:
@@ -105,12 +112,15 @@ class NpuBackend(Backend):
         return load(image, memory, _arrays, Running(float(self.wait_s), self.depth, self.lists))
 
 
-def _accelerator() -> str:
-    """The first device of our driver, by its name; "" where there is none."""
+def _anything() -> bool:
+    """Is there a device node, or mlir-aie's driver, where `iron_npu.machine` would find it?"""
     try:
-        for device in sorted(ACCELERATORS.iterdir()):
-            if (device / "device" / "driver").resolve().name == DRIVER:
-                return device.name
+        if os.listdir("/dev/accel"):
+            return True
     except OSError:
         pass
-    return ""
+    if os.environ.get("MLIR_AIE_INSTALL_DIR", "").strip():
+        return True
+    here = os.path.dirname(sys.executable)
+    places = [os.environ.get("PATH", os.defpath), here, *(os.path.join(place, "mlir_aie", "bin") for place in sys.path)]
+    return shutil.which("aiecc", path=os.pathsep.join(places)) is not None

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from iron_core.array.build import kernels_of
-from iron_core.errors import UnsupportedError
 from iron_npu.compiled import CompiledVersion
 from iron_npu.tools.build import build
 from iron_npu.tools.request import Built, Stream
+from iron_npu.tools.stream_maker import StreamMaker
+
+#: By file, of an entry of the cache, which does not change.
+_makers: dict[Path, StreamMaker] = {}
 
 
 def files(compiled: CompiledVersion) -> Sequence[Built]:
@@ -21,5 +25,7 @@ def files(compiled: CompiledVersion) -> Sequence[Built]:
 
 
 def stream(file: Stream, scalars: tuple[int, ...]) -> bytes:
-    """The instructions that a dynamic stream's file makes for these scalars."""
-    raise UnsupportedError(f"{file.path}: a stream of a call's numbers ({scalars}), which nothing makes yet. Legal: a full ELF.")
+    """The instructions that a dynamic stream's file makes for these scalars; see `StreamMaker`."""
+    if file.path not in _makers:
+        _makers[file.path] = StreamMaker(file.path)
+    return _makers[file.path](scalars)

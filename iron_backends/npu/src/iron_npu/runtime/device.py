@@ -65,6 +65,8 @@ class Npu:
                 "the amdxdna driver has to be loaded and /dev/accel/accel0 yours to use (group render)."
             ) from error
         self.family = next((ours for theirs, ours in FAMILIES.items() if theirs in self.name.lower()), "")
+        #: Contexts that are kept at once; None: as many as the device gives.
+        self.most: int | None = None
         self._alive: list[weakref.ref[Loadable]] = []
 
     def check(self, dev: str, family: str) -> None:
@@ -83,6 +85,8 @@ class Npu:
     def enter(self, loadable: Loadable) -> None:
         """Give it a context where it has none. ContextRefused where the device has no more to give; DeviceLost where it is gone."""
         others = [one for one in self.alive() if one is not loadable]
+        if loadable.context is None and self.most is not None:
+            others = self._within(others, max(self.most, 1))
         while loadable.context is None:
             try:
                 loadable.context = loadable.open(self)
@@ -102,7 +106,17 @@ class Npu:
                 f"the NPU gives no hardware context ({failures.said(error)}){held}. Other processes take of the same ones: "
                 "`xrt-smi examine -r aie-partitions` lists them; end one and call again."
             ) from error
-        going = idle if self.family == "npu1" else idle[:1]
+        return self._closed(others, idle[:1])
+
+    def _within(self, others: list[Loadable], most: int) -> list[Loadable]:
+        """Those that stay where there is to be room for one more."""
+        idle = [one for one in others if not one.busy]
+        return self._closed(others, idle[: max(len(others) + 1 - most, 0)])
+
+    def _closed(self, others: list[Loadable], going: list[Loadable]) -> list[Loadable]:
+        """Those that stay where these go."""
+        if going and self.family == "npu1":
+            going = [one for one in others if not one.busy]
         for one in going:
             one.close()
         return [one for one in others if one not in going]
