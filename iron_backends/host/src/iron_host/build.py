@@ -92,6 +92,7 @@ def folders(own: Header | None) -> tuple[Path, ...]:
     return (SOURCES,) if own is None else (own.path.parent, SOURCES)
 
 
+@cache
 def slots_header(own: Header | None) -> str:
     """The slots.h that a source finds."""
     return slots.header((*kernels.TABLES, *(own.slots if own is not None else ())))

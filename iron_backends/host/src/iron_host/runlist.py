@@ -285,6 +285,7 @@ class RunArrays:
     def __init__(self, image: HostImage, kernels: Mapping[Unit, int]) -> None:
         index = {value.name: i for i, value in enumerate(image.values)}
         self.steps = np.zeros(max(len(image.steps), 1), STEP)
+        self._words = self.steps.view(np.uint64).data
         self.values = np.zeros(max(len(image.values), 1), np.int64)
         self.carries = np.zeros(max(len(image.carry), 1), CARRY)
         self.places: dict[tuple[str, int], list[tuple[Any, int, int]]] = {}
@@ -304,12 +305,11 @@ class RunArrays:
         row["first_binding"], row["n_bindings"] = first_binding, len(step.bindings)
         row["scratch_bytes"], row["shared_bytes"] = step.scratch_bytes, step.shared_bytes
         row["threads"], row["together"], row["work"], row["parts"] = step.threads, step.together, step.work, step.parts
-        words = self.steps.view(np.uint64).data
         for slot, location in enumerate(step.pointers):
             if location is not None:
                 for field in ("p", "base"):
                     word = (i * STEP.itemsize + STEP.fields[field][1]) // 8 + slot  # type: ignore[index]
-                    self._add(location, words, word)
+                    self._add(location, self._words, word)
 
     def _fill_carry(self, i: int, term: CarryTerm, index: dict[str, int], image: HostImage) -> None:
         row = self.carries[i]
