@@ -7,6 +7,7 @@ import pytest
 
 from iron_core.declare.formats import PackedArray
 from iron_host.kernels import BLOCK_INTEGERS, BLOCK_PRODUCT, DEQUANTIZE, PACK_BLOCKS, PRODUCT, QUANTIZE_ROWS
+from iron_host.lowerings.products import block_scratch
 from iron_host.view import view_of
 
 from .conftest import DTYPES, FORMATS, SCALE, aligned
@@ -85,7 +86,7 @@ def product(kernels, name, w, x, O="float", kernel="block_matmul", threads=1, sh
     shared = round_activations(kernels, x) if shared is None else shared
     c = np.full((M, N), np.nan, DTYPES[O])
     weights = tiles_of(kernels, name, w) if tiles else w.data
-    scratch = 32 * view_of(w.format).row_bytes(K)
+    scratch = block_scratch(view_of(w.format), K, M)
     lies = dict(in_tiles=int(tiles), c_row=N, c_column=1)
     slots = BLOCK_PRODUCT(w=weights, c=c, M=M, N=N, K=K, **lies, batches=1, c_batch=0, repeat=1, **PLAIN)
     kernels(f"{kernel}<{name}, {O}>", slots, shared=shared, threads=threads, scratch=scratch)
@@ -253,6 +254,16 @@ def test_fast_paths_equal_the_twin(kernels, rng, name):
         slots = BLOCK_PRODUCT(w=tiles_of(kernels, name, w), c=c, M=M, N=N, K=K, **lies, batches=1, repeat=1, **PLAIN)
         kernels(f"block_matmul<{name}, float>", slots, shared=round_activations(kernels, x))
         assert np.array_equal(c.T, naive)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_many_rows_equal_the_twin(kernels, rng, name):
+    """As many as a prompt has, an odd number of tiles where the format allows it: the same bits."""
+    N, K = whole(name, 37), across(name, 64)
+    w, x = draw(rng, name, N, K), rng.standard_normal((135, K)).astype(np.float32)
+    naive = product(kernels, name, w, x, kernel="block_matmul_naive")
+    for threads, tiles in ((1, True), (2, True), (3, False)):
+        assert np.array_equal(product(kernels, name, w, x, threads=threads, tiles=tiles), naive)
 
 
 @pytest.mark.parametrize("name", FORMATS)

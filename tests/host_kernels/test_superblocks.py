@@ -7,11 +7,12 @@ import pytest
 
 from iron_core.declare.formats import PackedArray
 from iron_host.kernels import BLOCK_PRODUCT, COMBINED, DEQUANTIZE, PACK_BLOCKS, PICKED, PRODUCT
+from iron_host.lowerings.products import block_scratch
 from iron_host.view import view_of
 from tests.superblocks import drawn
 
 from .conftest import SUPER
-from .test_blocks import PLAIN, model_rounding, round_activations
+from .test_blocks import model_rounding, round_activations
 
 #: Rows, outputs, and blocks of a row.
 SHAPES = [(1, 1, 1), (1, 37, 3), (2, 5, 2), (3, 19, 1), (4, 16, 2), (5, 33, 3), (8, 20, 1), (9, 18, 2), (23, 41, 1)]
@@ -25,13 +26,13 @@ def tiles_of(kernels, w, matrices=1, threads=1):
     return tiles
 
 
-def product(kernels, w, x, kernel="block_matmul", threads=1, tiles=None, strides=None):
+def product(kernels, w, x, kernel="block_matmul", threads=1, tiles=None, strides=None, x_rows=0):
     (M, K), N = x.shape, w.shape[0]
     row, column = strides or (N, 1)
     c = np.full((M, N) if strides is None else (N, M), np.nan, np.float32)
     given, lies = w.data if tiles is None else tiles, dict(in_tiles=int(tiles is not None), c_row=row, c_column=column, c_batch=0)
-    slots = BLOCK_PRODUCT(w=given, c=c, M=M, N=N, K=K, **lies, batches=1, repeat=1, **PLAIN)
-    scratch = 2 * 16 * view_of(w.format).row_bytes(K)
+    slots = BLOCK_PRODUCT(w=given, c=c, M=M, N=N, K=K, **lies, batches=1, repeat=1, ahead=0, x_rows=x_rows)
+    scratch = block_scratch(view_of(w.format), K, M)
     kernels(f"{kernel}<{w.format.name.upper()}, float>", slots, shared=round_activations(kernels, x), threads=threads, scratch=scratch)
     return c
 
@@ -66,6 +67,17 @@ def test_two_hundred_shapes_equal_the_twin(kernels, name):
         naive = product(kernels, w, x, kernel="block_matmul_naive")
         tiles = tiles_of(kernels, w) if rng.random() < 0.7 else None
         assert np.array_equal(product(kernels, w, x, threads=int(rng.integers(1, 4)), tiles=tiles), naive)
+
+
+@pytest.mark.parametrize("name", SUPER)
+def test_many_rows_equal_the_twin(kernels, rng, name):
+    """So many that tiles are taken apart beforehand, an odd number of them, at once or some rows after the others: the same bits."""
+    format = SUPER[name]
+    w, x = drawn(rng, format, (37, 2 * format.block[1])), rng.standard_normal((135, 2 * format.block[1])).astype(np.float32)
+    naive, tiles = product(kernels, w, x, kernel="block_matmul_naive"), tiles_of(kernels, w)
+    for threads, given, x_rows in ((1, tiles, 0), (2, tiles, 50), (3, None, 0)):
+        assert np.array_equal(product(kernels, w, x, threads=threads, tiles=given, x_rows=x_rows), naive)
+    assert np.array_equal(product(kernels, w, x, tiles=tiles, strides=(1, len(x))).T, naive)
 
 
 @pytest.mark.parametrize("name", SUPER)

@@ -1,12 +1,13 @@
 // Products with block-quantised weights: blocks of 32 numbers, each with a scale (and a minimum) in front.
 //
 // quantize_rows (rounded.h) rounds M rows of X into `shared`; block_matmul, the next step, multiplies them from there. Its W is
-// in tiles or, not in_tiles, as the file has it; then its scratch is TILES tiles. block_exact takes X as it is and has K floats of
+// in tiles or, not in_tiles, as the file has it; then its scratch begins with TILES tiles. Behind them are as many opened ones, for many
+// rows (opened.h). block_exact takes X as it is and has K floats of
 // scratch. All three have the slots' meaning in matmul.h. block_integers, for tests: the int32 product of each block with int8 q.
 //
 // Tiles, and the order of additions that all keep: tile.h.
 #pragma once
-#include "tile.h"
+#include "opened.h"
 
 namespace iron {
 
@@ -135,8 +136,22 @@ template <class F, class O, int ROWS = MOST> void block_matmul(const slots::Bloc
         else if (i < many) w[i] = made<F>(g.w + matrix * F::size(N, K), N, K, at, (uint8_t*)g.scratch + i * TILE * ldw);
         else w[i] = w[0];
       }
+      int64_t from = first;
+#if defined(IRON_AVX512)
+      if constexpr (is_super<F>(0)) {
+        if (end - first >= Opened<F>::FROM) {
+          int64_t size = Opened<F>::bytes(K);
+          uint8_t* opened = (uint8_t*)g.scratch + (g.in_tiles ? 0 : (TILES * TILE * ldw + 63) & ~63LL);
+          for (int64_t i = 0; i < many; i++) Opened<F>::open(w[i], K, opened + i * size);
+          for (; from + ROWS <= end; from += ROWS) {
+            Outputs<O> out{c + from * cm, cm, cn, outputs, many > 1 ? TILE : 0};
+            Opened<F>::template meet<ROWS>(opened, many > 1 ? size : 0, in_order(x, b * M + from), K / 32, out);
+          }
+        }
+      }
+#endif
       int64_t asked = g.in_tiles && M <= SOME ? many * TILE * ldw : 0;  // the tiles that are next
-      by_rows<ROWS>(first, end, [&](auto count, int64_t m) {
+      by_rows<ROWS>(from, end, [&](auto count, int64_t m) {
         Outputs<O> out{c + m * cm, cm, cn, outputs, many > 1 ? TILE : 0};
         enum { MT = decltype(count)::rows };
         Ahead ahead = M == 1 ? ahead_of(g.ahead, K / 32) : ahead_of(asked, K / 32, first, end, m, MT);

@@ -258,14 +258,17 @@ template <class F> struct Super {
 #if defined(IRON_AVX512)
   INLINE TileInts plane(const uint8_t* p) { return *(const i32x16_at*)p; }
 
+  // Codes, or numbers of a table, as unsigned bytes.
+  INLINE TileInts biased(const uint8_t* body, int c) {
+    TileInts v = codes(body, c);
+    return F::table != 0 ? x86::looked_up(table(), v) ^ (int32_t)0x80808080 : v;
+  }
+
   // Integer products of group h of 32 columns with MT rows of X.
   template <int MT, class R> INLINE void products(const uint8_t* body, int h, R rows, TileInts* p) {
-    enum { CHUNKS = F::group / 4, BIAS = F::table != 0 ? 128 : F::zero };  // made unsigned bytes
+    enum { CHUNKS = F::group / 4, BIAS = Opened<F>::BIAS };
     TileInts w[CHUNKS], none = {};
-    for (int c = 0; c < CHUNKS; c++) {
-      w[c] = codes(body, CHUNKS * h + c);
-      if (F::table != 0) w[c] = x86::looked_up(table(), w[c]) ^ (int32_t)0x80808080;
-    }
+    for (int c = 0; c < CHUNKS; c++) w[c] = biased(body, CHUNKS * h + c);
     for (int i = 0; i < MT; i++) {
       TileInts even = BIAS != 0 ? none - BIAS * sum(rows.scale(i), h) : none, odd = none;
       for (int c = 0; c < CHUNKS; c++) {  // four bytes at a time, from memory into all lanes: from a register takes a port that multiplies
@@ -299,6 +302,7 @@ template <class F> struct Super {
     // So many products of two codes by int8 fit in an int16.
     enum { CHUNKS = F::group / 4, FIT = F::bits <= 4 ? 8 : F::bits == 5 ? 4 : 2, TOGETHER = F::table != 0 ? 1 : FIT < CHUNKS ? FIT : CHUNKS };
     for (int i = 0; i < MT; i++) p[i] = F::zero != 0 ? TileInts{} - F::zero * sum(rows.scale(i), h) : TileInts{};
+#pragma GCC unroll 8
     for (int c0 = CHUNKS * h; c0 < CHUNKS * (h + 1); c0 += TOGETHER) {
       TileInts w[TOGETHER];
       for (int c = 0; c < TOGETHER; c++) {
@@ -345,6 +349,24 @@ template <class F> struct Super {
   }
   INLINE TileFloats as_floats(TileInts v) { return __builtin_convertvector(v, TileFloats); }
 
+  // Of a block: d and low of rows from `at` on.
+  INLINE TileFloats d_at(const uint8_t* tile, int at) {
+    return F::power != 0 ? (TileFloats)power_bits(bytes_at(tile + at) & 255) : floats_at((const f16*)tile + at);
+  }
+  INLINE TileFloats low_at(const uint8_t* tile, int at) {
+    return F::minimum != 0 ? floats_at((const f16*)(tile + WIDE * TILE) + at) : TileFloats{};
+  }
+  // Of a group, from what its block has and the bytes beside its codes.
+  INLINE TileFloats scale_of(TileFloats d, const uint8_t* beside) {
+    if (F::scaled == 0) return d;
+    TileInts by = bytes_at(beside);
+    return d * as_floats(F::nibbles != 0 ? by & 15 : by);
+  }
+  INLINE TileFloats minimum_of_group(TileFloats less, const uint8_t* beside) {
+    if (F::minimum != 2) return less;
+    return -(less * as_floats(F::nibbles != 0 ? bytes_at(beside) >> 4 & 15 : bytes_at(beside + TILE)));
+  }
+
   // One tile against MT rows of X, as tile_rows() of blocks.h. One row passes all lanes at once, so that memory is read in order; more
   // rows leave no registers for it where vectors are short.
   template <int MT, class R, class Out> INLINE void rows(const uint8_t* tile, R rows, int64_t groups, Out out, int64_t ahead) {
@@ -370,27 +392,23 @@ template <class F> struct Super {
         for (int i = 0; i < TILE * BYTES; i += 64) __builtin_prefetch(tile + ahead + i, 0, 2);
       for (int t = 0; t < PARTS; t++) {
         int at = first + t * IRON_TILE_LANES;
-        d[t] = F::power != 0 ? (TileFloats)power_bits(bytes_at(tile + at) & 255) : floats_at((const f16*)tile + at);
-        if (F::minimum != 0) less[t] = floats_at((const f16*)(tile + WIDE * TILE) + at);
+        d[t] = d_at(tile, at), less[t] = low_at(tile, at);
       }
       tile += HEAD * TILE;
       for (int g = 0; g < F::columns / 32; g++, b++, tile += TILE * PART) {
         auto x = rows.at(b);
+#pragma GCC unroll 2  // so that places and shifts are known beforehand
         for (int h = 0; h < GROUPS; h++)
+#pragma GCC unroll 4
           for (int t = 0; t < PARTS; t++) {
             int at = first + t * IRON_TILE_LANES;
             TileInts p[MT];
             products<MT>(tile + TILE * GROUPS * EACH + 4 * at, h, x, p);
             const uint8_t* beside = tile + TILE * EACH * h + at;
-            TileFloats scale = d[t];
-            if (F::scaled != 0) {
-              TileInts by = bytes_at(beside);
-              scale = scale * as_floats(F::nibbles != 0 ? by & 15 : by);
-            }
+            TileFloats scale = scale_of(d[t], beside);
             for (int i = 0; i < MT; i++) total[t][i] = madd_tile(as_floats(p[i]), scale * like(x.scale(i).d), total[t][i]);
             if (F::minimum != 0) {
-              TileFloats minimum = less[t];
-              if (F::minimum == 2) minimum = -(minimum * as_floats(F::nibbles != 0 ? bytes_at(beside) >> 4 & 15 : bytes_at(beside + TILE)));
+              TileFloats minimum = minimum_of_group(less[t], beside);
               for (int i = 0; i < MT; i++) low[t][i] = madd_tile(minimum, like(scaled_sum(x.scale(i), h)), low[t][i]);
             }
           }

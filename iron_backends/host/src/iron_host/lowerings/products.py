@@ -22,7 +22,7 @@ from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
 from iron_host.slots import Filled
 from iron_host.tiles import COLUMNS, TILES
 from iron_host.tiles import ROWS as TILE_ROWS
-from iron_host.view import GROUP, no_view, view_of
+from iron_host.view import GROUP, View, no_view, view_of
 
 #: What multiplies to int32.
 INTEGERS = ("int8", "uint8")
@@ -30,6 +30,8 @@ INTEGERS = ("int8", "uint8")
 BESIDE, SEVERAL = 64, 8
 #: Of panels.h: rows of a task.
 TASK = 96
+#: Of opened.h: rows of X from which tiles may be opened, and bytes of 32 columns of a row in an opened one, at most.
+MANY, OPENED = 32, 48
 #: Of rounded.h: the bytes of a group's scales.
 SCALE = 16
 
@@ -95,6 +97,11 @@ class Product:
         assert isinstance(self.K, int)
         size = (self.matrix_rows, self.K, self.batches // self.repeat)
         return BLOCK_PRODUCT(w=Blocks(self.W, "in_tiles", size), in_tiles=0, ahead=ahead, x_rows=x_rows, **self._result)
+
+
+def block_scratch(view: View, K: int, rows: int) -> int:
+    """Bytes of scratch that block_matmul takes: tiles, for blocks that are not in any, and for many `rows` of X as many opened ones."""
+    return TILES * TILE_ROWS * (view.row_bytes(K) + (OPENED * (K // GROUP) if rows >= MANY else 0)) + 64
 
 
 def in_blocks(op: Any) -> bool:
@@ -175,7 +182,7 @@ class ProductLowering(Sharing):
         multiply = KernelCall(
             view.unit("block_matmul", cpp(op.O), *([str(tunables["rows"])] if tunables["rows"] else [])),
             product.from_blocks(tunables["ahead"], tunables["x_rows"]),
-            scratch_bytes=TILES * TILE_ROWS * view.row_bytes(product.K),  # for blocks that are not in tiles
+            scratch_bytes=block_scratch(view, product.K, rows // product.batches),
             shared_bytes=shared,
             **shared_by,
             shares="reads",
