@@ -90,7 +90,7 @@ def test_sequences_with_scalars_become_cpp(vendor, arrays):
     assert made.dynamic
     (built,) = build([xclbin(made, dev="npu1")], vendor.settings)
     (stream,) = built.streams
-    assert stream.dynamic and stream.path.read_text() == "// builds sequence" and stream.path.suffix == ".h"
+    assert stream.dynamic and stream.path.read_text().startswith("// builds streams of module") and stream.path.suffix == ".h"
     (call,) = vendor.calls("aiecc")
     assert "--get-input-with-addresses" in call and "--get-npu-insts" not in call
     (lowered,) = vendor.calls("aie-opt")

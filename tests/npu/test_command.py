@@ -46,10 +46,8 @@ def test_sequences_with_scalars_ask_for_the_routed_module():
     assert said[0] == "--get-input-with-addresses" and not any("npu-insts" in word for word in said)
     lowered = command.lower_dynamic("aie-opt", Path("a.mlir"), Path("l.mlir"))
     assert lowered == ["aie-opt", *(f"--{name}" for name in command.DYNAMIC), "a.mlir", "-o", "l.mlir"]
-    translated = command.translate_dynamic("aie-translate", Path("l.mlir"), Path("s.h"), device="main", sequence="second")
-    assert translated == [
-        "aie-translate", "--aie-npu-to-cpp", "--aie-device-name=main", "--aie-sequence-name=second", "l.mlir", "-o", "s.h",
-    ]  # fmt: skip
+    translated = command.translate_dynamic("aie-translate", Path("l.mlir"), Path("s.h"))
+    assert translated == ["aie-translate", "--aie-npu-to-cpp", "l.mlir", "-o", "s.h"]
 
 
 def test_what_is_not_known_is_not_said():

@@ -77,8 +77,10 @@ def test_this_machines_compiler_is_cxx_or_the_first_on_path(here):
         first = program(here / "bin" / name)
         assert find(programs.CXX, settings(here)) == Program(programs.CXX, first, "PATH")
     assert find(programs.CXX, settings(here, cxx="g++")) == Program(programs.CXX, here / "bin" / "g++", "CXX")
-    said = find(programs.CXX, settings(here, cxx="icpx"))
-    assert said == Missing(programs.CXX, "CXX=icpx is no program", "Correct or unset CXX.")
+    assert find(programs.CXX, settings(here, cxx="g++ -m64 '-DA=b c'")) == Program(programs.CXX, here / "bin" / "g++", "CXX")
+    for given in ("icpx", "icpx -O2", "g++ '-O2"):
+        said = find(programs.CXX, settings(here, cxx=given))
+        assert said == Missing(programs.CXX, f"CXX={given} is no program", "Correct or unset CXX.")
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def written(tmp_path, source=SOURCE):
 
 def test_a_stream_follows_the_numbers(tmp_path, settings, monkeypatch):
     """However long; numbers are 32 bits, with a sign; and what is compiled is kept."""
-    made = StreamMaker(written(tmp_path), settings)
+    made = StreamMaker(written(tmp_path), "sequence", settings)
     assert made.takes == 2
     assert np.frombuffer(made((3, -2)), np.int32).tolist() == [-2] * 3
     assert len(made((2 * ROOM, 7))) == 8 * ROOM and made((1, 9)) == np.uint32(9).tobytes()
@@ -50,13 +50,23 @@ def test_a_stream_follows_the_numbers(tmp_path, settings, monkeypatch):
         made((1,))
     monkeypatch.delenv("CXX", raising=False)
     none = Settings(cache_home=settings.cache_home, path=str(tmp_path))
-    with pytest.raises(MissingTool, match=r"no compiler of this machine's: c\+\+, g\+\+, clang\+\+\. Install g\+\+"):
-        StreamMaker(written(tmp_path), none)
+    with pytest.raises(MissingTool, match=r"no C\+\+ compiler: looked for c\+\+, g\+\+, clang\+\+ on PATH\. Install one"):
+        StreamMaker(written(tmp_path), "sequence", none)
 
 
 def test_what_is_no_such_source_is_told(tmp_path, settings):
     """By the compiler's first error, or for want of the function."""
     with pytest.raises(ToolError, match="has no function generate_txn_"):
-        StreamMaker(written(tmp_path, "int main() {}"), settings)
+        StreamMaker(written(tmp_path, "int main() {}"), "sequence", settings)
     with pytest.raises(ToolError, match=r"on generate_txn_main_sequence: .*error: "):
-        StreamMaker(written(tmp_path, SOURCE.replace("std::vector<uint32_t> txn;", "nonsense txn;")), settings)
+        StreamMaker(written(tmp_path, SOURCE.replace("std::vector<uint32_t> txn;", "nonsense txn;")), "sequence", settings)
+
+
+def test_each_sequence_of_a_file_is_its_own(tmp_path, settings):
+    """One header has those of a module; the one that is asked for answers."""
+    second = SOURCE.partition("inline")[2].replace("main_sequence", "main_second").replace("(uint32_t)v2", "1")
+    path = written(tmp_path, f"{SOURCE}inline{second}")
+    assert np.frombuffer(StreamMaker(path, "sequence", settings)((2, 5)), np.int32).tolist() == [5, 5]
+    assert np.frombuffer(StreamMaker(path, "second", settings)((2, 5)), np.int32).tolist() == [1, 1]
+    with pytest.raises(ToolError, match=r"no function generate_txn_\.\.\._third"):
+        StreamMaker(path, "third", settings)

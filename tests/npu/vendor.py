@@ -90,7 +90,7 @@ if behind("-MF"):
 PROGRAMS = {
     "aiecc": AIECC,
     "aie-opt": 'write(behind("-o"), open(next(a for a in argv if a.endswith(".mlir"))).read())',
-    "aie-translate": 'write(behind("-o"), "// builds " + of("--aie-sequence-name"))',
+    "aie-translate": 'write(behind("-o"), "// builds streams of " + open(argv[1]).read())',
     "clang++": CLANG,
     "llvm-objcopy": 'write(argv[-1], open(argv[-1]).read() + "objcopy " + " ".join(argv[:-1]) + "\\n")',
     "ld.lld": 'write(behind("-o"), "".join(open(a).read() for a in argv[3:]))',

@@ -11,8 +11,8 @@ from iron_npu.tools.build import build
 from iron_npu.tools.request import Built, Stream
 from iron_npu.tools.stream_maker import StreamMaker
 
-#: By file, of an entry of the cache, which does not change.
-_makers: dict[Path, StreamMaker] = {}
+#: By file, of an entry of the cache, which does not change, and sequence.
+_makers: dict[tuple[Path, str], StreamMaker] = {}
 
 
 def files(compiled: CompiledVersion) -> Sequence[Built]:
@@ -26,6 +26,7 @@ def files(compiled: CompiledVersion) -> Sequence[Built]:
 
 def stream(file: Stream, scalars: tuple[int, ...]) -> bytes:
     """The instructions that a dynamic stream's file makes for these scalars; see `StreamMaker`."""
-    if file.path not in _makers:
-        _makers[file.path] = StreamMaker(file.path)
-    return _makers[file.path](scalars)
+    key = file.path, file.sequence
+    if key not in _makers:
+        _makers[key] = StreamMaker(*key)
+    return _makers[key](scalars)

@@ -80,10 +80,9 @@ def lower_dynamic(program: str, addressed: Path, lowered: Path) -> list[str]:
     return [program, *(f"--{name}" for name in DYNAMIC), str(addressed), "-o", str(lowered)]
 
 
-def translate_dynamic(program: str, lowered: Path, cpp: Path, *, device: str, sequence: str) -> list[str]:
-    """`aie-translate` on what that gives: C++ that makes a stream of one sequence for a call."""
-    which = [f"--aie-device-name={device}", f"--aie-sequence-name={sequence}"]
-    return [program, "--aie-npu-to-cpp", *which, str(lowered), "-o", str(cpp)]
+def translate_dynamic(program: str, lowered: Path, header: Path) -> list[str]:
+    """`aie-translate` on what that gives: C++ with a function for each of its sequences, which makes its stream for a call."""
+    return [program, "--aie-npu-to-cpp", str(lowered), "-o", str(header)]
 
 
 def stream_file(device: str, sequence: str) -> str:

@@ -76,21 +76,18 @@ def _sizes(elves: list[Path], runner: Runner) -> dict[str, int]:
 def _streams(
     module: Module, index: int, runner: Runner, tools: Mapping[str, Program], last: Path, folder: Path
 ) -> list[dict[str, object]]:
-    """Copy each sequence's stream, or make the C++ of it; what `Stream` says of each."""
+    """Copy each sequence's stream, or the C++ that makes those of all; what `Stream` says of each."""
     made: list[dict[str, object]] = []
-    lowered = last / "lowered.mlir"
+    header = f"{index}_streams.h"
     if module.dynamic:
+        lowered = last / "lowered.mlir"
         runner.run(command.lower_dynamic(str(tools[AIE_OPT].path), _only(last, ADDRESSED, runner), lowered), last)
+        runner.run(command.translate_dynamic(str(tools[AIE_TRANSLATE].path), lowered, last / header), last)
+        shutil.copy(_only(last, header, runner, AIE_TRANSLATE), folder / header)
     for sequence in module.sequences:
-        name = f"{index}_{sequence}.{'h' if module.dynamic else 'bin'}"
-        if module.dynamic:
-            translate = str(tools[AIE_TRANSLATE].path)
-            line = command.translate_dynamic(translate, lowered, last / name, device=module.device, sequence=sequence)
-            runner.run(line, last)
-            source = _only(last, name, runner, AIE_TRANSLATE)
-        else:
-            source = _stream(module, sequence, last, runner)
-        shutil.copy(source, folder / name)
+        name = header if module.dynamic else f"{index}_{sequence}.bin"
+        if not module.dynamic:
+            shutil.copy(_stream(module, sequence, last, runner), folder / name)
         made.append({"kernel": index, "sequence": sequence, "path": name, "dynamic": module.dynamic})
     return made
 

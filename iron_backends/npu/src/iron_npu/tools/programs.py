@@ -7,6 +7,7 @@ mlir-aie's lie in its `bin`, on PATH, beside this Python, or in its wheel; Peano
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -135,13 +136,17 @@ def found(names: Iterable[str], settings: Settings) -> dict[str, Program]:
 
 
 def _compiler(settings: Settings) -> Program | Missing:
-    """The one that CXX names, or the first on PATH."""
+    """The one that CXX names, which may give it flags, or the first on PATH."""
     said = variable("cxx")
-    for name in (settings.cxx,) if settings.cxx else COMPILERS:
+    try:
+        given = shlex.split(settings.cxx)
+    except ValueError:  # a quote that is not closed
+        given = [settings.cxx]
+    for name in given[:1] or COMPILERS:
         path = shutil.which(name, path=settings.path)
         if path is not None:
-            return Program(CXX, Path(os.path.abspath(path)), said if settings.cxx else "PATH")
-    if settings.cxx:
+            return Program(CXX, Path(os.path.abspath(path)), said if given else "PATH")
+    if given:
         return Missing(CXX, f"{said}={printable(settings.cxx)} is no program", f"Correct or unset {said}.")
     return Missing(CXX, f"no C++ compiler: looked for {', '.join(COMPILERS)} on PATH", ORIGINS[CXX].fix)
 

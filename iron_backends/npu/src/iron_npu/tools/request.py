@@ -46,8 +46,10 @@ def _request(image: Image, binary: Binary) -> Request:
 
 @attrs.frozen
 class Stream:
-    """The instructions of one sequence, or where `dynamic` the C++ that makes them for a call. kernel: the number of its module in the
-    request, and of the kernel in an image's binary."""
+    """The instructions of one sequence, or where `dynamic` the C++ that makes those of all its module's for a call.
+
+    kernel: the number of its module in the request, and of the kernel in an image's binary.
+    """
 
     kernel: int
     sequence: str

@@ -7,7 +7,6 @@ needs this machine's C++ compiler ($CXX, c++, g++ or clang++; C++17) and mlir-ai
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 import shlex
 import shutil
@@ -20,9 +19,9 @@ from iron_core.cache.entry import About
 from iron_core.cache.keys import digest
 from iron_core.cache.store import Cache
 from iron_core.errors import BoundsError
-from iron_npu.errors import MissingTool, ToolError
+from iron_npu.errors import ToolError
 from iron_npu.settings import Settings
-from iron_npu.tools.programs import AIECC, Program, find
+from iron_npu.tools.programs import AIECC, CXX, Program, find, found
 from iron_npu.tools.run import Runner
 
 #: Changes with what is compiled around the C++.
@@ -36,23 +35,24 @@ _FUNCTION = re.compile(r"\b(generate_txn_\w+)\s*\(([^)]*)\)\s*\{")
 
 
 class StreamMaker:
-    """The compiled function of a file. MissingTool without a compiler, ToolError where it takes none of it."""
+    """The compiled function of one sequence of a file. MissingTool without a compiler, ToolError where the file has no such function, or
+    the compiler takes none of it."""
 
-    def __init__(self, path: Path, settings: Settings | None = None) -> None:
+    def __init__(self, path: Path, sequence: str, settings: Settings | None = None) -> None:
         self.path = path
         self._room = ROOM
         chosen = Settings.read() if settings is None else settings
         source = path.read_text(encoding="utf-8")
-        found = _FUNCTION.search(source)
+        found = next((one for one in _FUNCTION.finditer(source) if one[1].endswith(f"_{sequence}")), None)
         if found is None:
-            raise ToolError("aie-translate", path.name, "what it made has no function generate_txn_...")
+            raise ToolError("aie-translate", path.name, f"what it made has no function generate_txn_..._{sequence}")
         self.name = found[1]
         self.takes = len([one for one in found[2].split(",") if one.strip()])
         compiler = _compiler(chosen)
         aiecc = find(AIECC, chosen)
         include, headers = ([f"-I{aiecc.folder / 'include'}"], aiecc.identity) if isinstance(aiecc, Program) else ([], "")
         line = [*compiler, "-std=c++17", "-O1", "-shared", "-fPIC", *include]
-        key = digest("stream", FORMAT, source, line, Program("c++", Path(line[0]), "").identity, headers)
+        key = digest("stream", FORMAT, source, self.name, line, Program("c++", Path(line[0]), "").identity, headers)
 
         def fill(folder: Path) -> None:
             runner = Runner(self.name, chosen)
@@ -81,15 +81,8 @@ class StreamMaker:
 
 
 def _compiler(settings: Settings) -> list[str]:
-    given = os.environ.get("CXX", "").strip()
-    for name in [given] if given else ["c++", "g++", "clang++"]:
-        words = shlex.split(name)
-        path = shutil.which(words[0], path=settings.path if os.sep not in words[0] else None) if words else None
-        if path is not None:
-            return [path, *words[1:]]
-    looked = f"CXX={given}" if given else "c++, g++, clang++"
-    what = "npu: streams of a call's numbers are made by C++, and there is no compiler of this machine's"
-    raise MissingTool(f"{what}: {looked}. Install g++.")
+    """The compiler and its own flags, which CXX may give behind it."""
+    return [str(found((CXX,), settings)[CXX].path), *shlex.split(settings.cxx)[1:]]
 
 
 def _around(path: Path, name: str, takes: int) -> str:
