@@ -63,9 +63,18 @@ def test_a_whole_machine_has_nothing_to_do(tree, vendor, pyxrt):
     assert said["device"] == "npu2 at /dev/accel/accel0" and said["driver"] == "amdxdna 2.21.0_20251207"
     assert said["firmware"] == "1.1.2.66" and said["memlock"] == "any memory may be locked"
     assert said["XRT"].startswith("2.21.0 at ") and said["mlir-aie"].endswith("bin/aiecc (by MLIR_AIE_INSTALL_DIR)")
-    assert set(said) == {"device", "driver", "firmware", "watchdog", "memlock", "XRT", "pyxrt", "mlir-aie", "Peano", "xclbinutil", "C++"}
+    host = {"device", "driver", "firmware", "watchdog", "memlock"}
+    assert set(said) == {*host, "XRT", "pyxrt", "mlir-aie", "Peano", "xclbinutil", "C++", "settings"}
     state = machine.probe(vendor.settings, tree.system())
     assert state == Available("npu2 at /dev/accel/accel0, firmware 1.1.2.66")
+
+
+def test_the_settings_that_are_set_are_told(tree, vendor):
+    """PATH and the system's defaults are none."""
+    assert findings(tree, Settings())["settings"] == ("ok", "all as by default", "")
+    said = findings(tree, attrs.evolve(vendor.settings, jobs=3))["settings"][1]
+    assert said.startswith("NPU_CACHE_HOME=") and said.endswith("IRON_NPU_JOBS=3") and ", PEANO_INSTALL_DIR=" in said
+    assert " PATH=" not in said
 
 
 def test_no_npu_on_the_bus(tree, vendor):

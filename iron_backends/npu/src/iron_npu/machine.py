@@ -13,6 +13,7 @@ from iron_core.backends.protocol import Available, Finding, Unavailable
 from iron_core.errors import IronError, printable
 from iron_core.processes import output
 from iron_npu.settings import Settings
+from iron_npu.settings import settings as fields
 from iron_npu.system import DRIVER, FAMILIES, Node, System
 from iron_npu.tools import programs
 from iron_npu.tools.programs import Missing, find
@@ -59,7 +60,8 @@ def examine(settings: Settings | None = None, system: System | None = None) -> t
     except IronError as error:
         wrong = [Finding("settings", str(error), "problem", "Correct or unset it.")]
         return (*wrong, *_device(found), *_limits(found))
-    return tuple([*_device(found), *_limits(found), *_xrt(found, chosen), *_building(chosen), *_packing(chosen, found)])
+    rest = [*_xrt(found, chosen), *_building(chosen), *_packing(chosen, found), _set(chosen)]
+    return (*_device(found), *_limits(found), *rest)
 
 
 def _device(system: System) -> Iterator[Finding]:
@@ -207,6 +209,14 @@ def _packing(settings: Settings, system: System) -> Iterator[Finding]:
             yield Finding(what, f"{found.reason}; {why}", state, found.fix)
         else:
             yield Finding(what, f"{printable(found.path)} (by {found.found})")
+
+
+def _set(settings: Settings) -> Finding:
+    """The variables that are set, but for the system's PATH."""
+    given = [(field.metadata["variable"], getattr(settings, field.name)) for field in fields() if field.name != "path"]
+    usual = {field.metadata["variable"]: field.default for field in fields()}
+    said = ", ".join(f"{name}={printable(value)}" for name, value in given if value != usual[name])
+    return Finding("settings", said or "all as by default")
 
 
 def _importable(module: str) -> bool:

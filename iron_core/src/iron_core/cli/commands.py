@@ -312,10 +312,14 @@ def cache_path(as_json: bool) -> None:
 @iron.command()
 @click.option("--npu", "backend", flag_value="npu", help="... and all that an NPU needs: the same as `--backend npu`.")
 @click.option("--backend", metavar="NAME", help="... and all that this backend needs; exit status 1 if something keeps it from running.")
+@click.option("--report", metavar="FILE", help="... written to a file to attach to a report of a fault, without names of user and machine.")
+@click.option(
+    "--results", metavar="FOLDER", default="build/device", show_default=True, help="Of a report: what tests of a device left."
+)
 @_json
 @_verbose
-def doctor(backend: str | None, as_json: bool) -> int:
+def doctor(backend: str | None, report: str | None, results: str, as_json: bool) -> int:
     """What is installed, what can run here, and what is wrong."""
     from iron_core.cli.doctor import doctor as examine
 
-    return examine(backend, as_json=as_json)
+    return examine(backend, as_json=as_json, report=report, results=results)

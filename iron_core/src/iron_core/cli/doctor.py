@@ -17,6 +17,7 @@ from iron_core.backends import choose
 from iron_core.backends.protocol import Finding
 from iron_core.cache.home import home, troubles
 from iron_core.cli.listing import probed, says
+from iron_core.cli.report import RESULTS, write
 from iron_core.cli.table import print_json, print_table
 from iron_core.devices import DEVICES
 from iron_core.errors import CacheError, printable, sentence
@@ -26,14 +27,20 @@ from iron_core.plugins.registry import registry
 VARIABLES = re.compile(r"IRON_\w+|NPU_CACHE_HOME|CXX")
 
 
-def doctor(backend: str | None, *, as_json: bool) -> int:
+def doctor(backend: str | None, *, as_json: bool, report: str | None = None, results: str = RESULTS) -> int:
     """Print, or print as JSON, what `examine()` finds, and for a backend that is named what it finds itself. Exit status 1 where that
-    names something that keeps it from running; 0 without one. UnknownName, PluginError for a backend that there is not."""
+    names something that keeps it from running; 0 without one. UnknownName, PluginError for a backend that there is not.
+
+    report: a file for all of it, and for the results of tests in a folder; see `iron_core.cli.report`. UsageError where it cannot be
+    written."""
     facts = examine()
     found = None if backend is None else choose.examine(choose.get(backend))
     if found is not None:
         facts["examined"] = {"backend": backend, "findings": [attrs.asdict(one) for one in found]}
     status = int(any(one.state == "problem" for one in found or ()))
+    if report is not None:
+        write(report, facts, results)
+        click.echo(f"{printable(report)} is written; read it before you attach it.", err=True)
     if as_json:
         print_json(facts)
         return status
