@@ -10,6 +10,7 @@ from typing import Any
 
 from fuzz import seeds
 from fuzz.containers import matrices, q4nx_in_memory, safetensors_in_memory
+from fuzz.images import control_packets, npu_instructions, npu_parameters, npu_xclbin
 from fuzz.mutation import Mutator
 from fuzz.rule import Fault, damaged, told
 from iron_core.errors import LONGEST, CheckpointError, IronError, ParamError, UsageError
@@ -466,6 +467,7 @@ TARGETS: dict[str, Callable[[Mutator, Path], str]] = {
     for target in (
         gguf, gguf_vocabulary, safetensors, safetensors_in_memory, safetensors_index, packed, adapter, adapter_gguf, q4nx, q4nx_in_memory,
         config, meta, pytorch, tokenizer_json, sentencepiece, ranks, companions, template, entry_points, profile, cache, xclbin,
+        npu_xclbin, npu_instructions, npu_parameters, control_packets,
     )
 }  # fmt: skip
 if _installed("onnx", "iron_onnx"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
@@ -33,23 +35,32 @@ class Opened:
 def opened(path: str | Path) -> Opened:
     """The file at a path. ImageError, which names it, where it is none that is known or breaks a rule."""
     name = Path(path).name or str(path)
-    try:
-        return of(name, _bytes(Path(path)))
-    except ImageError as error:
-        raise ImageError(f"{name}: {error}") from None
+    with _named(name):
+        data = _bytes(Path(path))
+    return of(name, data)
 
 
 def of(name: str, data: bytes) -> Opened:
-    """The file of these bytes. ImageError where they are no file that is known or break a rule."""
-    kind = kind_of(data[:_HEAD])
+    """The file of these bytes. ImageError, which has the name, where they are no file that is known or break a rule."""
     content: XclbinFile | Stream | ParameterTable
-    if kind == XCLBIN:
-        content = XclbinFile.read(data)
-    elif kind == STREAM:
-        content = Stream.read(data)
-    else:
-        content = ParameterTable.read(data)
+    with _named(name):
+        kind = kind_of(data[:_HEAD])
+        if kind == XCLBIN:
+            content = XclbinFile.read(data)
+        elif kind == STREAM:
+            content = Stream.read(data)
+        else:
+            content = ParameterTable.read(data)
     return Opened(name, kind, content, len(data), hashlib.sha256(data).hexdigest())
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """What is wrong inside is told with the file's name."""
+    try:
+        yield
+    except ImageError as error:
+        raise ImageError(f"{name}: {error}") from None
 
 
 def kind_of(head: bytes) -> str:
