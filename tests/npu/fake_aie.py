@@ -45,11 +45,11 @@ class InOut: pass
 class Param: pass
 """
 KERNELS = """
+import os
 import numpy as np
 from pathlib import Path
 import aie.iron
 from aie.iron.kernel import Contract, ExternalFunction, In, InOut, Out, Param
-HERE = Path(__file__).parent
 
 def _line(n, dtype):
     return np.ndarray[(n,), np.dtype[dtype]]
@@ -63,6 +63,7 @@ class eltwise:
         if tile_size % 16:
             raise ValueError(f"tile_size={tile_size} is no multiple of 16")
         types = [_line(tile_size, dtype), _line(tile_size, dtype), np.int32]
+        HERE = Path(os.environ.get("MLIR_AIE_KERNEL_SOURCES", Path(__file__).parent))
         fn = ExternalFunction(f"double_{np.dtype(dtype).name}", types, source_file=str(HERE / arch / "double.cc"),
                               include_dirs=[str(HERE / "include")], compile_flags=["-DTILE=%d" % tile_size], prefix="1a2b3c4d",
                               contract=contract)

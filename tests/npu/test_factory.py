@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import attrs
@@ -53,6 +54,17 @@ def test_a_factory_is_called_for_the_device(aie, dev, arch):
     import aie.iron as iron
 
     assert iron.get_current_device() is None
+
+
+@pytest.mark.parametrize("held", [None, "/before"])
+def test_sources_of_the_settings_come_before_mlir_aies(aie, monkeypatch, tmp_path, held):
+    """For the time of the call: the variable is as before afterwards."""
+    monkeypatch.delenv("MLIR_AIE_KERNEL_SOURCES", raising=False)
+    if held:
+        monkeypatch.setenv("MLIR_AIE_KERNEL_SOURCES", held)
+    given = factory.source([double().data], "npu2", Settings(kernel_sources=tmp_path / "mine"))
+    assert given.text == f'#include "{tmp_path}/mine/aie2p/double.cc"\n'
+    assert os.environ.get("MLIR_AIE_KERNEL_SOURCES") == held
 
 
 def test_functions_of_one_factory_are_one_source(aie):

@@ -68,12 +68,14 @@ def test_every_variable_is_a_row_of_the_page():
 
 def test_nothing_else_of_the_environment_is_read():
     """`os.environ` is read in settings.py; elsewhere it is passed on to programs as it is. The backend's first look, which is to cost
-    nothing, reads some of these before there are settings."""
+    nothing, reads some of these before there are settings; kernels' sources are mlir-aie's own variable while its factories are called."""
     seen = []
     for file in sorted(SOURCES.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             parent = ast.unparse(node) if isinstance(node, ast.Call | ast.Subscript) else ""
             if re.match(r"(os\.environ(\.get)?|os\.getenv)[([]", parent):
-                seen.append((file.name, re.search(r"['\"](\w+)['\"]", parent)[1]))
+                said = re.search(r"['\"](\w+)['\"]", parent)
+                seen.append((file.name, said[1] if said else ""))
     known = {field.metadata["variable"] for field in settings()}
-    assert {file for file, _ in seen} <= {"backend.py"} and {name for _, name in seen} <= known
+    assert {file for file, _ in seen} == {"backend.py", "factory.py"}
+    assert {name for file, name in seen if file == "backend.py"} <= known

@@ -6,6 +6,7 @@ mlir-aie's Python is imported here alone, when a build needs a kernel of it.
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from iron_core.declare.objects import ObjectType
 from iron_core.devices import device
 from iron_core.errors import FormatError, printable
 from iron_npu.errors import KernelMismatch, MissingTool
-from iron_npu.settings import Settings
+from iron_npu.settings import Settings, variable
 from iron_npu.tools.programs import AIECC, MLIR_AIE, Program, find
 
 KERNELS = "aie.iron.kernels"
@@ -89,14 +90,21 @@ def module(name: str, settings: Settings) -> Any:
 
 @contextmanager
 def _current(dev: str, settings: Settings) -> Iterator[None]:
-    """With a device as mlir-aie's current one, by which factories choose their sources."""
+    """With a device as mlir-aie's current one, and the settings' folder of sources as its own: by these factories choose theirs."""
     iron = module("aie.iron", settings)
     before = iron.get_current_device()
+    name = variable("kernel_sources")
+    held = os.environ.get(name)
+    if settings.kernel_sources is not None:
+        os.environ[name] = str(settings.kernel_sources)
     iron.set_current_device(module("aie.iron.device", settings).from_name(device(dev).family))
     try:
         yield
     finally:
         iron.set_current_device(before)
+        if settings.kernel_sources is not None:
+            os.environ.pop(name, None)
+            os.environ.update({} if held is None else {name: held})
 
 
 def _factory(kernel: KernelData, settings: Settings) -> Any:
