@@ -15,12 +15,11 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core.backends.measuring import Measured, Run, RunList, Timing, drawn
-from iron_core.backends.ports import InputPort, whole
-from iron_core.declare.affine import Affine, bounded_shape
-from iron_core.graph.traced import Binding, PerCallValue
+from iron_core.backends.listed_runs import ListedRuns
+from iron_core.backends.listed_runs import written as written_by
+from iron_core.backends.measuring import Measured, RunList, Timing
 from iron_core.image.packaging import decide
-from iron_core.image.plan import BufferRef, Plan, PlanStep, Port, Resident, VersionPlan
+from iron_core.image.plan import Plan
 from iron_host.recording import record
 
 #: Of a CPU, what others may use during a round, and the seconds by which the system's count of it may be out.
@@ -139,20 +138,12 @@ class Loaded:
     """
 
     def __init__(self, backend: Any, runs: RunList) -> None:
-        self._residents: list[Resident] = []
-        self._starts: dict[str, Any] = {}  # what states hold before a call
-        self._members = [_expressions(run, f"r{number}") for number, run in enumerate(runs.runs)]
-        self._values = {
-            each.value: run.members[member] for run, held in zip(runs.runs, self._members, strict=True) for member, each in held.items()
-            if each.scale == 1
-        }  # fmt: skip
         held = sum(kept_bytes(run.op) for run in runs.runs)
         self.copies = min(MOST, -(-COLD // held)) if held else 1
-        inputs = [self._inputs(runs, number) for number in range(len(runs.runs))]
-        self._steps = [self._step(run, i, copy, inputs[i]) for copy in range(self.copies) for i, run in enumerate(runs.runs)]
-        values = tuple(PerCallValue(name, "scratchpad", "int32") for name in self._values)
-        version = VersionPlan((), tuple(self._steps), (), (), values)
-        plan = Plan(runs.name, backend.name, "host", decide("host", values), (version,), tuple(self._residents), ())
+        listed = ListedRuns(runs, self.copies)
+        self._starts, self._values, self._steps = listed.starts, listed.values, listed.steps
+        version = listed.version()
+        plan = Plan(runs.name, backend.name, "host", decide("host", version.values), (version,), tuple(listed.residents), ())
         given = {step.name: run.tunables for step, run in zip(self._steps, runs.runs * self.copies, strict=True)}
         self._memory = backend.memory(plan)
         self._executable = backend.load(backend.compiled(plan, (), lambda step: given[step.name], apart=True), self._memory)
@@ -160,44 +151,10 @@ class Loaded:
         self._took = 0.0  # seconds of all copies, as they were timed last
         self._write(self._starts)
 
-    def _inputs(self, runs: RunList, number: int) -> dict[str, Any]:
-        """What a run reads, at its whole shapes."""
-        op, found = runs.runs[number].op, {}
-        for name, tensor in drawn(runs, number).items():
-            bounds = self._bounds(op, number, name)
-            port = Port(f"{runs.name}: {name}", op.shape(name), op.format(name), bounds)
-            data = whole(port, InputPort(port).take(tensor, self._values), fill=0)
-            found[name] = port.format.tensor(data.reshape(-1).view(np.uint8), port.shape)
-        return found
-
-    def _bounds(self, op: Any, number: int, operand: str) -> tuple[tuple[int, Affine], ...]:
-        limits = op.limits(self._members[number])
-        return tuple((axis, limits[f]) for axis, f in enumerate(op.operands[operand].axes(op)) if f in limits)
-
-    def _step(self, run: Run, number: int, copy: int, inputs: Mapping[str, Any]) -> PlanStep:
-        """A run as a step, whose operands become residents."""
-        op, name, operands = run.op, f"c{copy}_r{number}", {}
-        for operand in op.present:
-            shape, format, start = op.shape(operand), op.format(operand), inputs.get(operand)
-            weight = format.packed and not op.operands[operand].written
-            operands[operand] = BufferRef("resident", len(self._residents), 0, shape, format, self._bounds(op, number, operand))
-            held = f"{name}.{operand}"
-            self._residents.append(Resident(held, "weight" if weight else "state", shape, format, start if weight else None))
-            if not weight and start is not None:
-                self._starts[held] = start
-        return PlanStep(name, op, operands, tuple(Binding(*one) for one in self._members[number].items()))
-
     def outputs(self) -> dict[tuple[int, str], np.ndarray]:
         """What one call writes, as far as its bounds go."""
         self._executable.run([], [], self._values)
-        found = {}
-        for number, step in enumerate(self._one):
-            for operand, ref in step.operands.items():
-                if step.op.operands[operand].written:
-                    held = self._memory.read(f"{step.name}.{operand}")
-                    cut = tuple(map(slice, bounded_shape(ref.shape, ref.bounds, self._values)))
-                    found[number, operand] = held.data if ref.format.packed else held[cut]
-        return found
+        return written_by(self._one, self._values, self._memory.read)
 
     def wake(self) -> None:
         """One call that is not timed: CPUs that were idle leave their sleep and come up to their clock."""
@@ -223,17 +180,6 @@ class Loaded:
     def _write(self, arrays: Mapping[str, Any]) -> None:
         for name, array in arrays.items():
             self._memory.write(name, array)
-
-
-def _expressions(run: Run, name: str) -> dict[str, Affine]:
-    """What gives a run's numbers. One that is so many times the least follows that, as in a graph, where one value gives a call's rows
-    and all that is counted in them."""
-    least = min((member for member, n in run.members.items() if n > 0), key=lambda member: run.members[member], default=None)
-    found = {member: Affine(f"{name}_{member}") for member in run.members}
-    for member, n in run.members.items():
-        if least is not None and n > 0 and n % run.members[least] == 0:
-            found[member] = Affine(f"{name}_{least}", scale=n // run.members[least])
-    return found
 
 
 def kept_bytes(op: Any) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -18,9 +19,13 @@ from iron_core.image.plan import Plan, VersionPlan
 from iron_core.lowering.answer import No, Yes
 
 if TYPE_CHECKING:
+    from iron_core.backends.array_profile import ArrayProfile
+    from iron_core.backends.measuring import Measured, Platform, RunList, Timing
+    from iron_core.devices import Device
     from iron_core.image.array_image import ArrayImage
     from iron_core.image.packs import Pack
     from iron_npu.compiled import CompiledVersion
+    from iron_npu.runtime.device import Npu
     from iron_npu.runtime.executable import NpuExecutable
     from iron_npu.runtime.memory import NpuMemory
 
@@ -34,6 +39,11 @@ def _positive(instance: Any, attribute: Any, value: Any) -> None:
         raise CallError(f"{attribute.name}={value!r}; legal: {'1 or more' if kind is int else 'seconds, more than 0'}.")
 
 
+def _mode(instance: Any, attribute: Any, value: Any) -> None:
+    if value is not None and not (isinstance(value, str) and value.isascii() and value.isalpha() and value.islower()):
+        raise CallError(f"pmode={value!r}; legal: None, or a mode of `xrt-smi configure --pmode`, as 'turbo'.")
+
+
 def _switch(instance: Any, attribute: Any, value: Any) -> None:
     if not isinstance(value, bool):
         raise CallError(f"{attribute.name}={value!r}; legal: True, False.")
@@ -44,12 +54,14 @@ class NpuBackend(Backend):
     """Runs graphs on the NPU of this machine: the first choice where there is one.
 
     wait_s: seconds without an answer after which a run is given up. depth: steps of a loop that are under way at once where nobody is
-    told of each. lists: are dispatches that follow one another in a hardware context handed over together? CallError for other values.
+    told of each. lists: are dispatches that follow one another in a hardware context handed over together? pmode: the power mode that
+    run lists are measured in, as `xrt-smi configure --pmode` takes it; None: as the device is. CallError for other values.
     """
 
     wait_s: float = attrs.field(default=60.0, kw_only=True, validator=_positive)
     depth: int = attrs.field(default=2, kw_only=True, validator=_positive)
     lists: bool = attrs.field(default=True, kw_only=True, validator=_switch)
+    pmode: str | None = attrs.field(default=None, kw_only=True, validator=_mode)
     name = "npu"
     preference = 0
 
@@ -94,14 +106,10 @@ class NpuBackend(Backend):
 
     def memory(self, plan: Plan) -> NpuMemory:
         from iron_core.devices import device
-        from iron_npu.runtime.device import opened
         from iron_npu.runtime.memory import NpuMemory
-        from iron_npu.runtime.pyxrt import pyxrt
-        from iron_npu.settings import Settings
 
-        npu = opened(pyxrt())
+        npu = self._opened()
         npu.check(plan.dev, device(plan.dev).family)
-        npu.most = Settings.read().contexts
         return NpuMemory(plan, npu)
 
     def load(self, image: CompiledVersion, memory: NpuMemory) -> NpuExecutable:
@@ -110,6 +118,35 @@ class NpuBackend(Backend):
         from iron_npu.runtime.executable import Running
 
         return load(image, memory, _arrays, Running(float(self.wait_s), self.depth, self.lists))
+
+
+    def platform(self, dev: Device | str) -> Platform:
+        """The device as XRT calls it, and the power mode that is asked for."""
+        from iron_core.backends.measuring import Platform
+
+        return Platform(self._opened().name, self.pmode or "as found")
+
+    def measure(self, lists: Sequence[RunList], dev: Device | str, timing: Timing) -> list[Measured]:
+        """Time run lists on the device, alone; see `Measuring`."""
+        from iron_core.devices import device
+        from iron_npu.measure import measure
+
+        return measure(self, self._opened(), lists, device(dev), timing)
+
+    def profiled(self, executables: Mapping[str, NpuExecutable]) -> AbstractContextManager[ArrayProfile]:
+        """What these executables, by name, run inside the block: of a chain each dispatch, by itself; a full ELF is one."""
+        from iron_core.backends.array_profile import recorded
+
+        return recorded(executables, "times of dispatches, with what handing them over and waiting takes")
+
+    def _opened(self) -> Npu:
+        from iron_npu.runtime.device import opened
+        from iron_npu.runtime.pyxrt import pyxrt
+        from iron_npu.settings import Settings
+
+        npu = opened(pyxrt())
+        npu.most = Settings.read().contexts
+        return npu
 
 
 def _anything() -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from iron_core.backends.array_profile import ArrayProfile, recorded
 from iron_core.backends.arrays import array_accepts, array_devices, array_supports
 from iron_core.backends.measuring import Measured, Platform, Run, RunList, Timing
 from iron_core.backends.protocol import Available, Backend, Unavailable
@@ -23,7 +24,6 @@ from iron_core.lowering.answer import No, Yes
 from iron_sim.executable import SimExecutable
 from iron_sim.host import SimMemory
 from iron_sim.loop import SimLoop
-from iron_sim.profile import SimProfile
 
 if TYPE_CHECKING:
     from iron_sim.timing.price import Price
@@ -96,18 +96,7 @@ class SimBackend(Backend):
 
         return estimate(run, device(dev))
 
-    @contextlib.contextmanager
-    def profiled(self, executables: Mapping[str, SimExecutable]) -> Iterator[SimProfile]:
-        """What these executables, by name, run inside the block, step by step; see `iron_sim.profile`. CallError inside another
-        such block for one of them."""
-        for name, executable in executables.items():
-            if executable.recording is not None:
-                raise CallError(f"{name} is being recorded already; one recording at a time.")
-        found = SimProfile(executables)
-        try:
-            for name, executable in executables.items():
-                executable.recording = found.passes[name]
-            yield found
-        finally:
-            for executable in executables.values():
-                executable.recording = None
+    def profiled(self, executables: Mapping[str, SimExecutable]) -> AbstractContextManager[ArrayProfile]:
+        """What these executables, by name, run inside the block, step by step; see `iron_core.backends.array_profile`. CallError inside
+        another such block for one of them."""
+        return recorded(executables, "times are the simulator's own, on this machine; they say nothing of the array's")

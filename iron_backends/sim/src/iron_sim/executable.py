@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from iron_core.array.build import kernels_of
+from iron_core.backends.array_profile import TimedPass, TimedStep
 from iron_core.backends.memory import flat
 from iron_core.backends.ports import cut, whole
 from iron_core.devices import WORD
@@ -20,7 +21,6 @@ from iron_sim.errors import PoisonError, SimulationError
 from iron_sim.host import SimMemory, Space, host_tensors, region, spread
 from iron_sim.loading import loading
 from iron_sim.machine import Machine, Stats
-from iron_sim.profile import TimedPass, TimedStep
 from iron_sim.trace import Trace
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 import numpy as np
 
+from iron_core.backends.array_profile import TimedStep
 from iron_npu.image import Dispatch
 from iron_npu.runtime import failures
 from iron_npu.runtime.buffers import SharedBuffer
@@ -51,8 +53,9 @@ class ChainExecutable(NpuExecutable):
     def _groups(self) -> Iterator[list[Dispatch]]:
         """Dispatches that go together."""
         group: list[Dispatch] = []
+        each = not self.how.lists or self.recording is not None  # of a list nobody knows what its parts take
         for dispatch in self.version.dispatches:
-            apart = dispatch.control or not self.how.lists or (group and dispatch.binary != group[0].binary) or len(group) == TOGETHER
+            apart = each or dispatch.control or (group and dispatch.binary != group[0].binary) or len(group) == TOGETHER
             if group and apart:
                 yield group
                 group = []
@@ -65,6 +68,7 @@ class ChainExecutable(NpuExecutable):
 
     def _alone(self, xclbin: LoadedXclbin, dispatch: Dispatch, words: Sequence[int]) -> None:
         what = f"{self.name}, step {dispatch.step}"
+        begin = time.perf_counter()
         made = control_words(self.regions, dispatch)
 
         def start() -> Handle:
@@ -76,8 +80,15 @@ class ChainExecutable(NpuExecutable):
         handle = self.npu.submit(xclbin, what, start)
         try:
             self.npu.finish(xclbin, handle.run, what, self.how.wait_s)
+            if self.recording is not None:
+                self._timed.append(self._step_timed(dispatch, begin))
         finally:
             self._ran(xclbin, [dispatch])
+
+    def _step_timed(self, dispatch: Dispatch, begin: float) -> TimedStep:
+        step = self.array.steps[self.version.dispatches.index(dispatch)]
+        resident = sum(ref.nbytes for ref in step.operands.values() if ref.space == "resident")
+        return TimedStep(step, begin, time.perf_counter(), sum(ref.nbytes for ref in step.operands.values()), resident)
 
     def _together(self, xclbin: LoadedXclbin, group: list[Dispatch], words: Sequence[int]) -> None:
         what = f"{self.name}, steps {group[0].step} to {group[-1].step}"

@@ -121,6 +121,12 @@ class Npu:
             one.close()
         return [one for one in others if one not in going]
 
+    def give_back(self) -> None:
+        """Every context that is not at work."""
+        for one in self.alive():
+            if not one.busy:
+                one.close()
+
     def forget(self) -> None:
         """Every context is gone with the device."""
         for one in self.alive():

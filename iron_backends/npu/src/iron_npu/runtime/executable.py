@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 import numpy as np
 
+from iron_core.backends.array_profile import TimedPass, TimedStep, WholeCall
 from iron_core.devices import WORD
 from iron_core.image.array_image import ArrayImage
 from iron_core.image.plan import BufferRef
@@ -38,6 +40,9 @@ class NpuExecutable:
         self.memory = memory
         self.npu = memory.npu
         self.how = how
+        #: Where calls are noted with their times, while a profile is taken.
+        self.recording: list[TimedPass] | None = None
+        self._timed: list[TimedStep] = []
         self.signature = array.version.signature
         self.name = memory.name
         self._checks = StepWords(array)
@@ -60,9 +65,17 @@ class NpuExecutable:
         words = self._forms(values)
         with self.npu.turn:
             self._refresh()
+            self._timed = []
+            begin = time.perf_counter()
             self._give(inputs, outputs)
             self._run(values, words)
             self.regions.take(outputs, values)
+            self._noted(begin, values)
+
+    def _noted(self, begin: float, values: Mapping[str, int]) -> None:
+        """A call, or a step of a loop, is over."""
+        if self.recording is not None:
+            self.recording.append(TimedPass(begin, time.perf_counter(), dict(values), tuple(self._timed)))
 
     def _forms(self, values: Mapping[str, int]) -> list[int]:
         """The version's own numbers. BoundsError for one that no array takes: it would never end."""
@@ -141,6 +154,7 @@ class ElfExecutable(NpuExecutable):
             return handle
 
         self.memory.traffic.loads += len(self.array.entries)
+        self._begin = time.perf_counter()
         return self.npu.submit(self.elf, self.name, start, tries)
 
     def _handle(self, number: int) -> Handle:
@@ -149,6 +163,11 @@ class ElfExecutable(NpuExecutable):
     def _ended(self, handle: Handle) -> None:
         try:
             self.npu.finish(self.elf, handle.run, self.name, self.how.wait_s)
+            if self.recording is not None:
+                refs = [ref for step in self.array.steps for ref in step.operands.values()]
+                resident = sum(ref.nbytes for ref in refs if ref.space == "resident")
+                whole = WholeCall(self.version.name)
+                self._timed = [TimedStep(whole, self._begin, time.perf_counter(), sum(ref.nbytes for ref in refs), resident)]
         finally:
             handle.landed()
             for buffer in self.regions.buffers():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -41,7 +42,7 @@ class ElfLoop(ElfExecutable):
             elf.busy += 1  # its scratchpads hold what no other place does
             try:
                 quiet = on_step is None or getattr(on_step, "quiet", False)
-                if quiet and self.how.depth > 1 and self._foreseen() is not None:
+                if quiet and self.recording is None and self.how.depth > 1 and self._foreseen() is not None:
                     return self._ahead(steps, outputs, values)
                 return self._in_turn(steps, outputs, values, on_step)
             finally:
@@ -59,6 +60,7 @@ class ElfLoop(ElfExecutable):
             nonlocal turn, fed
             there = fed is not None and fed[0] is self.image  # a version may have been loaded since
             words = fed[2] if fed is not None and there else self._first(now)
+            begin = time.perf_counter()
             self._give([], outputs)
             self._start_from(now)  # what was called between two steps may have left other values
             number, following = self._numbers(turn)
@@ -67,6 +69,7 @@ class ElfLoop(ElfExecutable):
             turn += 1
             fed = self.image, self.elf.loads, self._handle(following).scratchpad(len(self.version.words)).read()
             self.regions.take(outputs, now)
+            self._noted(begin, now)
             left = self._left()
             terms = self.array.version.carry
             return {t.name: left[t.name] if isinstance(t.source, BufferRef) else evaluate(t.source, now) for t in terms}

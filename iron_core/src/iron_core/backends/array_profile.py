@@ -1,7 +1,8 @@
-"""`SimProfile`: where the simulator's own time went, step by step, and what crossed the arrays' shims."""
+"""`ArrayProfile`: where the time of runs on arrays went, simulated or real, dispatch by dispatch, and what they moved."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,15 +11,26 @@ from typing import Any
 import attrs
 
 from iron_core.backends.run_profile import UNNAMED, Phase, StepTimes, kind
+from iron_core.errors import CallError
 from iron_core.files import write_whole
 from iron_core.image.array_step import ArrayStep
 
 
 @attrs.frozen
-class TimedStep:
-    """A step of a pass: seconds of time.perf_counter's clock, and bytes that crossed the shim, those of residents apart."""
+class WholeCall:
+    """A call that is one dispatch, in the place of its steps: nobody but the device sees them apart."""
 
-    step: ArrayStep
+    name: str
+    operator: str = "full ELF"
+    operands: dict[str, Any] = attrs.field(factory=dict)
+    category: str = ""
+
+
+@attrs.frozen
+class TimedStep:
+    """A step of a pass: seconds of time.perf_counter's clock, and bytes that it moved, those of residents apart."""
+
+    step: ArrayStep | WholeCall
     begin: float
     end: float
     nbytes: int
@@ -35,20 +47,20 @@ class TimedPass:
     steps: tuple[TimedStep, ...]
 
 
-class SimProfile:
-    """The `RunProfile` of the simulator: see `iron_core.backends.run_profile`."""
+class ArrayProfile:
+    """The `RunProfile` of a backend of arrays: see `iron_core.backends.run_profile`."""
 
     limits = None
-    note = "times are the simulator's own, on this machine; they say nothing of the array's"
 
-    def __init__(self, executables: Mapping[str, Any]) -> None:
+    def __init__(self, executables: Mapping[str, Any], note: str) -> None:
+        self.note = note
         self.passes: dict[str, list[TimedPass]] = {name: [] for name in executables}
 
     def phases(self) -> list[Phase]:
         """One for every executable that ran, in the order given."""
         return [_phase(name, passes) for name, passes in self.passes.items() if passes]
 
-    def step_times(self) -> Iterator[tuple[ArrayStep, float]]:
+    def step_times(self) -> Iterator[tuple[ArrayStep | WholeCall, float]]:
         """Every step that ran, and its seconds, a pass on average."""
         for passes in self.passes.values():
             for steps in zip(*(one.steps for one in passes), strict=True):
@@ -87,3 +99,19 @@ def _phase(name: str, passes: list[TimedPass]) -> Phase:
 
     resident = sum(step.resident for one in passes for step in one.steps) / n
     return Phase.of(name, [(one.begin, one.end) for one in passes], times(sums), resident, categories=times(parts))
+
+
+@contextlib.contextmanager
+def recorded(executables: Mapping[str, Any], note: str) -> Iterator[ArrayProfile]:
+    """What executables with a `recording`, by name, note in it inside the block. CallError inside another such block for one of them."""
+    for name, executable in executables.items():
+        if executable.recording is not None:
+            raise CallError(f"{name} is being recorded already; one recording at a time.")
+    found = ArrayProfile(executables, note)
+    try:
+        for name, executable in executables.items():
+            executable.recording = found.passes[name]
+        yield found
+    finally:
+        for executable in executables.values():
+            executable.recording = None
