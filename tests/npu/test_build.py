@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import attrs
 import pytest
 
 from iron_core.cache.store import CacheWarning
-from iron_core.errors import CallError
+from iron_core.errors import CacheHomeError, CallError
 from iron_npu.errors import MissingTool, ToolError
 from iron_npu.image import Entry, Module
 from iron_npu.mlir.printer import print_design
@@ -257,6 +259,46 @@ def test_two_at_once_build_one_image(vendor):
 def test_the_programs_of_cores_are_measured(vendor):
     (built,) = build([elf(module())], vendor.settings)
     assert program_sizes(built.folder) == {"main_core_0_2": 0x1234}
+
+
+def test_where_the_cache_cannot_be_used_it_is_built_for_this_process(vendor, tmp_path):
+    """With a warning, and once; nothing is written to what others may write to."""
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    with pytest.warns(CacheWarning, match=r"others may write to it"):
+        (built,) = build([xclbin(module())], vendor.settings)
+    assert built.file.is_file() and not list((tmp_path / "cache").iterdir())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert build([xclbin(module())], vendor.settings) == (built,)
+    assert len(vendor.calls("aiecc")) == 1
+
+
+def test_a_home_that_is_no_folder_is_an_error(vendor, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NPU_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(CacheHomeError):
+        build([xclbin(module())], attrs.evolve(vendor.settings, cache_home=tmp_path / "file"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_an_interrupt_ends_what_runs(vendor, tmp_path):
+    """No program goes on, no entry is there, and the next build is whole."""
+    vendor.mode("aiecc", "sleep 60")
+    timer = threading.Thread(target=lambda: (wait_for(lambda: len(vendor.calls("aiecc")) == 2), os.kill(os.getpid(), signal.SIGINT)))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        build([xclbin(module("a")), xclbin(module("b"))], attrs.evolve(vendor.settings, jobs=2))
+    timer.join()
+    assert not [path for path in (tmp_path / "cache" / "iron" / "npu").iterdir() if not path.name.startswith(".")]
+    vendor.mode("aiecc")
+    assert build([xclbin(module("a"))], vendor.settings)
+
+
+def wait_for(happened) -> None:
+    until = time.monotonic() + 30
+    while not happened() and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 def test_nothing_is_written_where_it_was_called(vendor, tmp_path, monkeypatch):

@@ -6,11 +6,15 @@ the programs that ran. A program that fails is one `ToolError`, and what it work
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import json
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import attrs
@@ -19,7 +23,8 @@ from iron_core.array.kernel import Kernel
 from iron_core.aside import aside
 from iron_core.cache.entry import About
 from iron_core.cache.keys import digest
-from iron_core.cache.store import Cache
+from iron_core.cache.store import Cache, optional
+from iron_core.errors import CacheError, CacheHomeError
 from iron_core.processes import Running
 from iron_core.side_by_side import side_by_side
 from iron_npu.image import Image, Module
@@ -36,6 +41,7 @@ from iron_npu.tools.run import Runner
 #: Changes whenever what a build gives, or how, does.
 FORMAT = 1
 
+
 @attrs.frozen(eq=False)
 class _Work:
     """A request, the objects that each of its modules links, by their names, and what it is known by."""
@@ -51,27 +57,49 @@ def build(
     """An image's binaries, or all that is asked for, in order, from the cache or built; equal requests are built once.
 
     settings: those of the environment unless given. kernels: by symbol, kernels as they are declared: mlir-aie's are compared with these
-    in full, and with what the image holds of others. MissingTool for programs that are needed and not here, ToolError where one fails,
-    KernelMismatch where mlir-aie's kernels are not those that the modules call, CacheError as for every cache.
+    in full, and with what the image holds of others. Where the cache cannot be used all is built for this process, with a warning.
+
+    MissingTool for programs that are needed and not here, ToolError where one fails, KernelMismatch where mlir-aie's kernels are not those
+    that the modules call, CacheHomeError where NPU_CACHE_HOME names no folder.
     """
     wanted = list(requests(image) if isinstance(image, Image) else image)
     chosen = Settings.read() if settings is None else settings
-    tools = programs.found(needed(wanted), chosen)
-    works = _works(wanted, chosen, tools, kernels or {})
+    try:
+        return _build(wanted, chosen, kernels or {})
+    except CacheHomeError:
+        raise
+    except CacheError as error:
+        first = error
+    with optional():
+        raise first
+    return _build(wanted, attrs.evolve(chosen, cache_home=_own()), kernels or {})
+
+
+def _build(wanted: list[Request], settings: Settings, kernels: Mapping[str, Kernel]) -> tuple[Built, ...]:
+    tools = programs.found(needed(wanted), settings)
+    works = _works(wanted, settings, tools, kernels)
     distinct = {work.key: work for work in works}
-    cache = Cache("npu", chosen.cache_home)
+    cache = Cache("npu", settings.cache_home)
     absent = [work for work in distinct.values() if cache.get(work.key) is None]
     running, ended = Running(), itertools.count(1)
-    share = _threads(chosen, len(absent))
+    share = _threads(settings, len(absent))
 
     def one(work: _Work) -> None:
-        _entry(cache, work, Runner(work.request.name, chosen, running), tools, share)
+        _entry(cache, work, Runner(work.request.name, settings, running), tools, share)
         _say(f"built {next(ended)} of {len(absent)}: {work.request.name}")
 
     if absent:
         _say(f"building {len(absent)} {'image' if len(absent) == 1 else 'images'} with aiecc (kept from then on) ...")
-    side_by_side(one, absent, running.end, chosen.jobs)
-    return tuple(_built(_entry(cache, work, Runner(work.request.name, chosen), tools, share), work.request) for work in works)
+    side_by_side(one, absent, running.end, settings.jobs)
+    return tuple(_built(_entry(cache, work, Runner(work.request.name, settings), tools, share), work.request) for work in works)
+
+
+@lru_cache(maxsize=1)
+def _own() -> Path:
+    """A cache for this process alone, where its home cannot be used."""
+    folder = tempfile.mkdtemp(prefix="iron-npu-cache-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def needed(wanted: Sequence[Request]) -> tuple[str, ...]:
