@@ -130,3 +130,13 @@ def test_a_buffer_lives_from_its_first_touch_to_its_last():
     sizes = dict(a=1, b=2, c=3, d=4)
     found = {life.name: (life.first, life.last) for life in lifetimes(sizes, ["a", "ab", "b", "c", ""], kept=["b"])}
     assert found == {"a": (0, 1), "b": (1, 4), "c": (3, 3), "d": (0, 4)}
+
+
+@pytest.mark.parametrize("guard", [0, 128])
+def test_the_front_of_the_first_bank_may_be_kept(guard):
+    """Nobody is given it, whoever is live; further banks have none, and a bank of nothing else is as large as it."""
+    buffers = [Lifetime(f"b{n}", 200, n, n + 1) for n in range(6)]
+    arena = place(buffers, bank_bytes=1 << 10, guard=guard, front=64)
+    assert all(spot.offset >= 64 + guard for spot in arena.spots.values() if spot.bank == 0)
+    assert guard or min(spot.offset for spot in arena.spots.values()) == 64
+    assert place([], front=64).banks == (64,) and place([]).banks == ()

@@ -359,11 +359,20 @@ def test_what_a_version_computes_for_its_next_call_lies_in_planes():
     assert [ref for ref in refs(version) if ref.overlaps(planes)] == [version.steps[0].operands["y"]]
 
 
-@pytest.mark.parametrize(
-    ("graph", "shapes"),
-    [(Carrying(), dict(x=((8,), F32))), (Carrying(returned=True), {}), (Layers(), dict(x=((4, 8), F32)))],
-)
+@pytest.mark.parametrize("guard", ["0", "256"])
+def test_planes_are_at_the_same_bytes_in_every_version(guard, monkeypatch):
+    """One that takes a tensor leaves what it carries where the one without begins; nothing else is there in either."""
+    monkeypatch.setenv("IRON_GUARD", guard)
+    graph = Carrying()
+    versions = plan_graphs([graph.trace(), graph.trace(x=((8,), F32))]).versions
+    assert versions[0].planes == versions[1].planes and versions[0].planes.offset == int(guard)
+    for version in versions:
+        assert [ref for ref in refs(version) if ref.overlaps(version.planes)] == [version.steps[0].operands["y"]]
+        assert (version.planes.index, version.planes.offset, version.planes.nbytes) in version.spots
+
+
+@pytest.mark.parametrize(("graph", "shapes"), [(Carrying(returned=True), {}), (Layers(), dict(x=((4, 8), F32)))])
 def test_others_have_no_planes(graph, shapes):
-    """They take a tensor, also return what they carry, or carry nothing."""
+    """They also return what they carry, or carry nothing."""
     (version,) = plan_graphs([graph.trace(**shapes)]).versions
     assert version.planes is None

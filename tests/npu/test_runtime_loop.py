@@ -155,3 +155,31 @@ def test_a_value_that_leaves_its_dtype_ends_the_loop(xrt):
             run.loop(9, told, n=1 << 29)
         assert error.value.__notes__ == ["The loop was ended after 2 of 9 steps."]
     assert not xrt.queue
+
+
+class Prompted(Walk):
+    """Its first logits may be given."""
+
+    def body(self, x=None, *, token: iron.Carried[np.int32], position: iron.Carried[np.int32]):
+        if x is None:
+            Copy(self.table[token], self.logits)
+        else:
+            Copy(x, self.logits)
+        _, drawn = Sample(self.logits, self.draws, self.record, row=position * ROW_WORDS, at=position)
+        return iron.carry(token=drawn, position=position + 1)
+
+
+def test_a_version_with_tensors_may_feed_the_loop_behind_it(xrt):
+    """Its last step leaves the loop's first words in its feedback, and what is carried in the planes of both."""
+    x = np.linspace(-1, 1, 8, dtype=F32)
+    records = []
+    for backend in (NpuBackend(), "sim"):
+        graph = Prompted()
+        run = graph.compile(backend=backend, dev="npu2")
+        graph.compile(backend=backend, dev="npu2", feeds=run, x=((8,), F32))
+        rng = np.random.default_rng(5)
+        run.write("draws", np.stack([draw_words(0.9, 8, int(rng.integers(1 << 53))) for _ in range(STEPS)]))
+        (carried,) = run(x, token=0, position=0)
+        run.loop(STEPS - 1, token=carried.token, position=carried.position)
+        records.append(run.read("record").tolist())
+    assert records[0] == records[1]

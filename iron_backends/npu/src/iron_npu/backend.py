@@ -96,12 +96,14 @@ class NpuBackend(Backend):
 
         return array_accepts(fold, dev)
 
-    def compile(self, plan: Plan, signature: Signature, coresident: Iterable[Pack] = ()) -> CompiledVersion:
+    def compile(
+        self, plan: Plan, signature: Signature, coresident: Iterable[Pack] = (), feeds: Signature | None = None
+    ) -> CompiledVersion:
         """The image of all versions there are; nothing is built, and no device is looked for."""
         from iron_core.image.array_image import array_image
         from iron_npu.compiled import compiled
 
-        _arrays[plan.version(signature)] = array_image(plan, signature, coresident)
+        _arrays[plan.version(signature)] = array_image(plan, signature, coresident, feeds)
         return compiled(plan, signature, _arrays)
 
     def memory(self, plan: Plan) -> NpuMemory:

@@ -62,8 +62,10 @@ class SimBackend(Backend):
     def accepts(self, fold: Any, dev: str) -> bool | No:
         return array_accepts(fold, dev)
 
-    def compile(self, plan: Plan, signature: Signature, coresident: Iterable[Pack] = ()) -> ArrayImage:
-        return array_image(plan, signature, coresident)
+    def compile(
+        self, plan: Plan, signature: Signature, coresident: Iterable[Pack] = (), feeds: Signature | None = None
+    ) -> ArrayImage:
+        return array_image(plan, signature, coresident, feeds)
 
     def price(self, image: ArrayImage, values: Mapping[str, int] = MappingProxyType({})) -> Price:
         """What a call of an image takes on the device, see `iron_sim.timing.price`."""

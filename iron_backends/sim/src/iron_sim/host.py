@@ -8,7 +8,6 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from iron_core.backends.memory import Memory, beginning
-from iron_core.devices import WORD
 from iron_core.image.array_image import ArrayImage
 from iron_core.image.plan import BufferRef, Plan, Resident
 from iron_sim.control import BASE
@@ -100,7 +99,7 @@ def host_tensors(image: ArrayImage, memory: SimMemory) -> dict[str, list[Space]]
     }
     if image.program is not None:
         found["program"] = [written(np.array(image.program, np.int32))]
-        found["feedback"] = [memory.space(*unwritten(len(image.parameters) * WORD))]
+        found["feedback"] = [memory.space(*unwritten(image.own["feedback"][0]))]
     return found
 
 

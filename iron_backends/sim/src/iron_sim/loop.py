@@ -1,4 +1,4 @@
-"""`SimLoop`: a version that computes its own next call, looped as the device does it."""
+"""`SimLoop`: a version that computes the next call, and, where that is its own, is looped as the device does it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from iron_sim.host import SimMemory
 
 
 class SimLoop(SimExecutable):
-    """A full ELF whose last step is `Emit`. The host gives the first step of a loop its words and carried values; every other takes
-    the words that `Emit` made of them, and the values that it left in the planes (see `VersionPlan.planes`)."""
+    """A full ELF whose last step is `Emit`; it loops where it takes no tensor. The host gives the first step of a loop its words and
+    carried values; every other takes the words that `Emit` made of them, and the values that it left in the planes (see
+    `VersionPlan.planes`)."""
 
     def __init__(self, image: ArrayImage, memory: SimMemory, *, trace: str | None = None) -> None:
         super().__init__(image, memory, trace=trace)

@@ -89,6 +89,8 @@ class CompiledGraph(Planned, Pictured):
     def _compile(self, signature: Signature, shapes: dict[str, Any], options: dict[str, Any]) -> Version:
         fold, cache_key = options.pop("fold", False), options.pop("cache_key", None)
         record, _ = options.pop("record", "memory"), options.pop("profile", None)
+        if isinstance(options.get("feeds"), CompiledGraph):
+            options["feeds"] = self._fed(options["feeds"])
         decided: Narrowed | None = None
         images: KeptImages | None = None
         if isinstance(options.get("coresident"), Narrowing):
@@ -108,6 +110,14 @@ class CompiledGraph(Planned, Pictured):
             text, about = json.dumps(version.artifacts, indent=1), About("record", type(self.graph).__name__)
             Cache(self.backend.name).keep(digest("artifacts", text), "record.json", text.encode(), about=about)
         return version
+
+    def _fed(self, other: CompiledGraph) -> Signature:
+        """The version of a compiled graph that feeds= means: the one without tensors, which loops."""
+        own = next((signature for signature in other.versions if not _tensors(signature)), None)
+        if other is not self or own is None:
+            why = "has no version without tensors" if other is self else "is another compiled graph, with states of its own"
+            raise CallError(f"feeds={other!r} {why}. Legal: a version without tensors of {self!r}.")
+        return own
 
     def _trace(self, shapes: dict[str, Any], fold: bool) -> Draft:
         traced = self.trace(**shapes)

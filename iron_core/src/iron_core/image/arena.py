@@ -51,11 +51,12 @@ class Arena:
     banks: tuple[int, ...]
 
 
-def place(buffers: Iterable[Lifetime], *, bank_bytes: int = BANK_BYTES, guard: int = 0) -> Arena:
+def place(buffers: Iterable[Lifetime], *, bank_bytes: int = BANK_BYTES, guard: int = 0, front: int = 0) -> Arena:
     """Place every buffer so that no two that are live together overlap; with `guard` no two at all, and that far apart.
 
     Largest first (ties: earlier, then by name), each into the smallest gap that holds it among those live
-    with it, in the first bank that has room. UnsupportedError for a buffer larger than a bank.
+    with it, in the first bank that has room. front: bytes at the beginning of the first bank that none may have.
+    UnsupportedError for a buffer larger than a bank.
     """
     ordered = sorted(buffers, key=lambda b: (-b.nbytes, b.first, str(b.name)))
     if ordered and ordered[0].nbytes + 2 * guard > bank_bytes:
@@ -64,8 +65,8 @@ def place(buffers: Iterable[Lifetime], *, bank_bytes: int = BANK_BYTES, guard: i
             "Cut the tensor: fewer rows per call, or a smaller chunk."
         )
     if guard:
-        return _apart(ordered, bank_bytes, guard)
-    banks: list[list[tuple[int, int, Lifetime]]] = []  # per bank: (offset, end, buffer)
+        return _apart(ordered, bank_bytes, guard, front)
+    banks: list[list[tuple[int, int, Lifetime]]] = [[]] if front else []  # per bank: (offset, end, buffer)
     spots: dict[Hashable, Spot] = {}
     for buffer in ordered:
         need = align(buffer.nbytes)
@@ -73,12 +74,12 @@ def place(buffers: Iterable[Lifetime], *, bank_bytes: int = BANK_BYTES, guard: i
         while offset is None:
             if number == len(banks):
                 banks.append([])
-            offset = _best_gap(banks[number], buffer, need, bank_bytes)
+            offset = _best_gap(banks[number], buffer, need, bank_bytes, 0 if number else front)
             number += offset is None
         banks[number].append((offset, offset + need, buffer))
         spots[buffer.name] = Spot(number, offset)
     # An aligned tail may pass the limit by less than the alignment; the bank itself never does.
-    sizes = tuple(min(max((end for _, end, _ in placed), default=0), bank_bytes) for placed in banks)
+    sizes = tuple(min(max((end for _, end, _ in placed), default=front), bank_bytes) for placed in banks)
     return Arena(spots, sizes)
 
 
@@ -93,9 +94,9 @@ def append(nbytes: int, banks: list[int]) -> Spot:
     return spot
 
 
-def _apart(buffers: list[Lifetime], bank_bytes: int, guard: int) -> Arena:
+def _apart(buffers: list[Lifetime], bank_bytes: int, guard: int, front: int) -> Arena:
     """`place` with gaps: every buffer behind the one before, live together or not."""
-    ends: list[int] = []
+    ends: list[int] = [front + guard] if front else []
     spots: dict[Hashable, Spot] = {}
     for buffer in buffers:
         if not ends or ends[-1] + buffer.nbytes + guard > bank_bytes:
@@ -105,10 +106,10 @@ def _apart(buffers: list[Lifetime], bank_bytes: int, guard: int) -> Arena:
     return Arena(spots, tuple(min(end, bank_bytes) for end in ends))
 
 
-def _best_gap(placed: list[tuple[int, int, Lifetime]], buffer: Lifetime, need: int, limit: int) -> int | None:
-    """Offset of the tightest gap among what is live with `buffer`; past all of it if no gap holds it; None if full."""
+def _best_gap(placed: list[tuple[int, int, Lifetime]], buffer: Lifetime, need: int, limit: int, front: int) -> int | None:
+    """Offset of the tightest gap among what is live with `buffer`, from `front` on; past all of it if no gap holds it; None if full."""
     best: tuple[int, int] | None = None
-    top = 0
+    top = front
     for offset, end, _ in sorted((e for e in placed if e[2].meets(buffer)), key=lambda e: e[:2]):
         gap = offset - top
         if gap >= need and (best is None or gap < best[0]):

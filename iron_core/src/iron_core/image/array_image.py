@@ -10,10 +10,10 @@ import attrs
 
 from iron_core.array.design import ArrayDesign, Design
 from iron_core.devices import WORD, Device, device
-from iron_core.errors import UnsupportedError
-from iron_core.graph.signature import Signature
+from iron_core.errors import CallError, UnsupportedError
+from iron_core.graph.signature import Signature, describe_signature
 from iron_core.image.array_step import ArrayStep, array_step
-from iron_core.image.feedback import Program, emit_step, next_words
+from iron_core.image.feedback import Program, emit_step, fed_words, next_words
 from iron_core.image.folding import fold_steps
 from iron_core.image.gathers import ADDRESS_WORDS, ControlTensors, with_control_words
 from iron_core.image.packaging import CHAIN_DESIGNS, CONTEXTS, ELF
@@ -59,7 +59,8 @@ class ArrayImage:
             "address": (WORD * ADDRESS_WORDS,) * len(self.tensors.addresses),
         }
         if self.program is not None:
-            found |= {"program": (WORD * sum(map(len, self.program)),), "feedback": (WORD * len(self.parameters),)}
+            slots = len(self.program) - len(self.version.carry)
+            found |= {"program": (WORD * sum(map(len, self.program)),), "feedback": (WORD * slots,)}
         return found
 
     @property
@@ -68,11 +69,14 @@ class ArrayImage:
         return max((len({col for col, _ in step.placement.values()}) for step in self.steps), default=0)
 
 
-def array_image(plan: Plan, signature: Signature, coresident: Iterable[Pack] = ()) -> ArrayImage:
-    """A version's designs and how they are entered. coresident: arrays that share a configuration, see `iron_core.image.packs`.
+def array_image(
+    plan: Plan, signature: Signature, coresident: Iterable[Pack] = (), feeds: Signature | None = None
+) -> ArrayImage:
+    """A version's designs and how they are entered. coresident: arrays that share a configuration, see `iron_core.image.packs`. feeds:
+    the version of the plan whose next call it makes; without, its own where it can.
 
-    UnsupportedError where a step has no array, the words are too many, the arrays of a plan are more than the contexts, or those of a
-    pack do not fit together.
+    UnsupportedError where a step has no array, the words are too many, the arrays of a plan are more than the contexts, those of a
+    pack do not fit together, or the version that it should feed cannot be fed by it. CallError for one that there is not.
     """
     dev = device(plan.dev)
     version = plan.version(signature)
@@ -84,7 +88,10 @@ def array_image(plan: Plan, signature: Signature, coresident: Iterable[Pack] = (
     words = parameters(steps)
     if elf:
         check_count(words, dev.scratchpad_words, plan.name)
-        program = next_words(version, words)
+        program = next_words(version, words) if feeds is None else _fed(plan, version, feeds, dev)
+    elif feeds is not None:
+        why = "the host makes the words of every dispatch"
+        raise UnsupportedError(f"{plan.name}: feeds= on {dev}: {why}. Legal: a full ELF, or no feeds=.")
     if program is not None:
         steps += (emit_step(version, program, dev),)
     steps = packed(steps, coresident, dev, elf)
@@ -96,10 +103,21 @@ def array_image(plan: Plan, signature: Signature, coresident: Iterable[Pack] = (
             entries.append([index])
     resets = len(entries) % 2 if elf else 0
     bare = attrs.evolve(version, steps=(), folds=())
-    feeds = None if program is None else version.signature
+    if program is not None and feeds is None:
+        feeds = version.signature
     contexts = _contexts(plan, version, steps, dev) if plan.packaging.image == CONTEXTS else ()
     chains = () if elf or contexts else _chains([step.design for step in steps])
     return ArrayImage(bare, dev.name, elf, steps, tuple(map(tuple, entries)), resets, words, chains, tensors, program, contexts, feeds)
+
+
+def _fed(plan: Plan, version: VersionPlan, feeds: Signature, dev: Device) -> Program:
+    """How a version makes the next call of another."""
+    known = {one.signature: one for one in plan.versions}
+    if not isinstance(feeds, tuple) or feeds not in known:
+        legal = "; ".join(describe_signature(signature) for signature in known)
+        raise CallError(f"{plan.name}: feeds={feeds!r:.80}: no version of it. Legal: the signature of one that is compiled ({legal}).")
+    words = parameters(with_control_words([array_step(step, dev) for step in fold_steps(known[feeds])], dev)[0])
+    return fed_words(known[feeds], words, version, plan.name)
 
 
 def _chains(designs: Sequence[Design]) -> tuple[tuple[int, ...], ...]:

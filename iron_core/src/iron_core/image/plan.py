@@ -81,8 +81,9 @@ class VersionPlan:
     """One input signature's run.
 
     `checks` and `id_checks` hold before every call. `single`: the body returned one tensor, not a tuple of one. `spots`:
-    bank, offset and bytes of every buffer it has in the arena. planes: (2, carried) int32 in the arena, of a version that computes
-    its own next call: plane 0 for the values a call starts from, in the order of `carry`; elements that are carried lie in plane 1.
+    bank, offset and bytes of every buffer it has in the arena. planes: (2, carried) int32 in the arena, of a version that may compute
+    a next call: plane 0 for the values a call starts from, in the order of `carry`; elements that are carried lie in plane 1. They are
+    at the same bytes in every version that carries the same.
     `refused`: folds of steps that run by themselves, each with the backend's reason.
     """
 

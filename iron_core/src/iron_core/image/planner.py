@@ -18,7 +18,7 @@ from iron_core.devices import WORD, device
 from iron_core.errors import TraceError, UnsupportedError
 from iron_core.graph.fold import Fold
 from iron_core.graph.traced import Region, Tensor, TracedGraph
-from iron_core.image.arena import BANK_BYTES, Spot, append, guard_bytes, place
+from iron_core.image.arena import BANK_BYTES, Spot, align, append, guard_bytes, place
 from iron_core.image.liveness import lifetimes
 from iron_core.image.packaging import decide
 from iron_core.image.plan import (
@@ -30,9 +30,6 @@ from iron_core.image.plan import (
     Resident,
     VersionPlan,
 )
-
-#: The name of the buffer that holds carried numbers: no tensor's.
-_PLANES = ""
 
 
 @attrs.frozen(eq=False)
@@ -68,17 +65,20 @@ def draft(traced: TracedGraph, folds: Sequence[Fold] = (), refused: Sequence[tup
     carried = [term.source.tensor for term in traced.carry if isinstance(term.source, Region)]
     lined_up = _lined_up(traced, inner)
     sizes = {key: tensor.nbytes for key, tensor in inner.items() if key not in (lined_up or ())}
-    if lined_up is not None:
-        sizes[_PLANES] = 2 * len(traced.carry) * WORD
     handed = _handed_on(traced, folds, sizes)
     sizes = {key: nbytes for key, nbytes in sizes.items() if key not in handed}
     touches = [[handed.get(name, name) for name in names] for names in _touches(traced, folds)]
-    arena = place(lifetimes(sizes, touches, [tensor.name for tensor in carried]), guard=guard_bytes())
+    guard = guard_bytes()
+    planes = None if lined_up is None else BufferRef("arena", 0, guard, (2, len(traced.carry)), as_format(np.int32))
+    # In front of all else: versions that carry the same have them at the same bytes.
+    front = 0 if planes is None else planes.offset + align(planes.nbytes)
+    arena = place(lifetimes(sizes, touches, [tensor.name for tensor in carried]), guard=guard, front=front)
     spots = dict(arena.spots)
     spots |= {name: spots[result] for name, result in handed.items()}
-    planes = spots.get(_PLANES)
+    kept = [(spot.bank, spot.offset, sizes[str(name)]) for name, spot in arena.spots.items()]
     if planes is not None and lined_up is not None:
-        spots |= {name: Spot(planes.bank, planes.offset + at) for name, at in lined_up.items()}
+        kept.append((planes.index, planes.offset, planes.nbytes))
+        spots |= {name: Spot(planes.index, planes.offset + at) for name, at in lined_up.items()}
 
     def ref(region: Region) -> BufferRef:
         key, offset = region.tensor.name, region.format.offset(region.start, region.tensor.shape)
@@ -107,19 +107,19 @@ def draft(traced: TracedGraph, folds: Sequence[Fold] = (), refused: Sequence[tup
         refused=tuple(refused),
         id_checks=traced.id_checks,
         single=traced.single,
-        spots=tuple((spot.bank, spot.offset, sizes[str(name)]) for name, spot in arena.spots.items()),
-        planes=None if planes is None else BufferRef("arena", planes.bank, planes.offset, (2, len(traced.carry)), as_format(np.int32)),
+        spots=tuple(kept),
+        planes=planes,
     )
-    kept = tuple(
+    held = tuple(
         Resident(b.name, b.role, b.shape, b.format, None if b.role == "state" else b.data, b.key) for b in residents
     )
-    return Draft(traced.name, version, kept, arena.banks, tuple(b.data for b in residents))
+    return Draft(traced.name, version, held, arena.banks, tuple(b.data for b in residents))
 
 
 def _lined_up(traced: TracedGraph, inner: Mapping[str, Tensor]) -> dict[str, int] | None:
-    """Where, in the planes of a version that computes its own next call, each carried tensor is: bytes by name. None where there
-    are no planes: nothing is carried, a tensor is taken, or one that is carried lies elsewhere or is no 32-bit number."""
-    if traced.inputs or not traced.carry:
+    """Where, in the planes of a version, each carried tensor is: bytes by name. None where there are no planes: nothing is carried, or
+    one that is carried lies elsewhere or is no 32-bit number."""
+    if not traced.carry:
         return None
     found: dict[str, int] = {}
     for at, term in enumerate(traced.carry):
