@@ -10,7 +10,7 @@ import attrs
 
 from iron_npu.errors import ImageError
 from iron_npu.files.opened import Opened
-from iron_npu.formats.addresses import kind_of, name, split
+from iron_npu.formats.addresses import kind_of, part, split
 from iron_npu.formats.instructions import Stream
 from iron_npu.formats.operations import Patch
 from iron_npu.formats.parameters import ParameterTable
@@ -95,8 +95,7 @@ def tiles(cdos: tuple[Cdo, ...]) -> list[Facts]:
 def part_of(where: int) -> str:
     """Of which part of its tile an address is: "program", "memory" or "registers"."""
     _, row, offset = split(where)
-    shown = name(kind_of(row), offset)
-    return {"Program": "program", "Memory": "memory"}.get(shown.partition("+")[0], "registers")
+    return part(kind_of(row), offset)
 
 
 def _stream(one: Stream, problems: list[str], full_elf: bool) -> Facts:

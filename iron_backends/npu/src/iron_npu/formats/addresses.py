@@ -70,6 +70,16 @@ def queue_address(column: int, row: int, kind: str, direction: str, channel: int
     return address(column, row, first + NEXT_CHANNEL * channel + WORD)
 
 
+def part(kind: str, offset: int) -> str:
+    """Of which part of a tile a byte is: "program", "memory" or "registers"."""
+    registers = TILE_REGISTERS[kind]
+    if registers.data is not None and registers.data <= offset < registers.data + tile_of(kind).memory:
+        return "memory"
+    if registers.program is not None and registers.program <= offset < registers.program + _NPU.program_memory:
+        return "program"
+    return "registers"
+
+
 def name(kind: str, offset: int) -> str:
     """A register's name where it is known, a place in a memory, else the number."""
     registers, tile = TILE_REGISTERS[kind], tile_of(kind)
@@ -84,10 +94,9 @@ def name(kind: str, offset: int) -> str:
     lock, byte = divmod(offset - registers.locks, LOCK_STEP)
     if 0 <= lock < tile.locks and byte == 0:
         return f"Lock{lock}_value"
-    if registers.data is not None and registers.data <= offset < registers.data + tile.memory:
-        return f"Memory+{offset - registers.data:#x}"
-    if registers.program is not None and registers.program <= offset < registers.program + _NPU.program_memory:
-        return f"Program+{offset - registers.program:#x}"
+    where = part(kind, offset)
+    if where != "registers":
+        return f"{where.capitalize()}+{offset - ((registers.program if where == 'program' else registers.data) or 0):#x}"
     if registers.core is not None and offset in (registers.core, registers.core + WORD):
         return "Core_Control" if offset == registers.core else "Core_Status"
     if registers.switch <= offset < registers.switch + KIB:
