@@ -69,6 +69,7 @@ class Xrt(SimpleNamespace):
         self._next = PAGE
         here = self
         self.npu1 = "Phoenix" in name
+        self.says = False  # does a list say that it ended, instead of its runs?
         self.ert_cmd_state, self.xclBOSyncDirection = State, Direction
         self.xrt_info_device = SimpleNamespace(name="name")
 
@@ -287,7 +288,11 @@ class RunList:
                     run.xrt.queue.remove(run)
         if failed is not None:
             raise RuntimeError("runlist failed execution")
-        raise TypeError("Unable to convert function return value to a Python type!")  # as a binding of XRT's does
+        if self.context.xrt.says:
+            for run in self.runs:
+                run.now = state("NEW")  # the command that they were together ended well
+        else:
+            raise TypeError("Unable to convert function return value to a Python type!")  # as a binding of XRT's does
 
 
 # -- what is built ---------------------------------------------------------------------------------------

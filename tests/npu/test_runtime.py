@@ -33,6 +33,21 @@ class Layer(iron.Graph):
         return ElementwiseAdd(self.rows[:n], SiLU(self.rows[:n])), GEMM(many[:n], self.w)
 
 
+@pytest.mark.parametrize("lists", [False, "states", "word"])
+def test_dispatches_are_handed_over_together(xrt, lists):
+    """Or one by one: nothing changes. That they are over, their states say, or the list."""
+    xrt.says = lists == "word"
+    graph = Layer()
+    shapes = dict(x=(64,), many=(64, 64), boundaries=iron.each_step)
+    run = compiled(graph, backend=NpuBackend(lists=bool(lists)), **shapes)
+    want = graph.compile(backend="sim", dev="npu2", **shapes)
+    given = [np.ones(s, bfloat16) for s in ((64,), (64, 64))]
+    for at in range(2):
+        got, there = (one(*given, at=at, n=16) for one in (run, want))
+        assert [np.asarray(one).tobytes() for one in got] == [np.asarray(one).tobytes() for one in there]
+    assert (xrt.handed > 0) == bool(lists) and xrt.starts == 12
+
+
 @pytest.mark.parametrize("packaging", PACKAGINGS)
 def test_calls_give_what_the_simulator_gives(xrt, packaging):
     rng = np.random.default_rng(1)

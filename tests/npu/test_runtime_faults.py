@@ -27,7 +27,7 @@ from iron_npu.errors import (
 from iron_ops_aie import Copy, ElementwiseAdd, ReLU, SiLU
 
 PACKAGINGS = {"elf": {}, "chain": {"boundaries": iron.each_step}, "contexts": {"image": iron.CONTEXTS}}
-LISTED = {name: given for name, given in PACKAGINGS.items() if name != "contexts"}
+LISTED = {"elf": {}, "chain": PACKAGINGS["chain"], "list": {**PACKAGINGS["chain"], "backend": NpuBackend(wait_s=2, lists=True)}}
 N = 1024
 
 
@@ -144,7 +144,7 @@ def test_a_lost_context_is_made_again(xrt, packaging):
 
 @pytest.mark.parametrize("packaging", LISTED)
 def test_one_lost_twice_is_told(xrt, packaging):
-    run = sums(**PACKAGINGS[packaging])
+    run = sums(**LISTED[packaging])
     assert first(run, 1) == 1
     xrt.faults.lost = {xrt.starts + 1, xrt.starts + 2}
     with pytest.raises(ContextLost, match=r"Sums.*its hardware context was lost \(.*err=-22.*Weights and states are kept"):
@@ -167,11 +167,11 @@ ENDS = {
 @pytest.mark.parametrize("state", ENDS)
 def test_a_run_that_does_not_complete(xrt, packaging, state):
     """One error for each state, which names what ran; the next call is well, with what the state held."""
-    run = sums(backend=NpuBackend(wait_s=2), **PACKAGINGS[packaging])
+    run = sums(**{"backend": NpuBackend(wait_s=2), **LISTED[packaging]})
     assert first(run, 1) == 1
     xrt.faults.ends = {xrt.starts + 1: state}
     kind, says = ENDS[state]
-    with pytest.raises(kind, match=("Sums, step copy0: .*" if packaging == "chain" else "Sums: .*") + says) as caught:
+    with pytest.raises(kind, match=("Sums: .*" if packaging == "elf" else "Sums, step copy0: .*") + says) as caught:
         first(run, 2)
     assert type(caught.value) is kind and "\n" not in str(caught.value)
     assert first(run, 3) == 4 and run.read("kept")[0, 0] == 3
@@ -215,7 +215,7 @@ def test_within_bounds_alone(xrt):
 @pytest.mark.parametrize("when", ["start", "end", "context"])
 def test_a_device_that_goes_away(xrt, packaging, when):
     """Before a run, during one, or with its contexts; what comes back is opened anew."""
-    run = sums(**PACKAGINGS[packaging])
+    run = sums(**LISTED[packaging])
     first(run, 1)
     if when == "context":
         xrt.faults.lost = {xrt.starts + 1}

@@ -60,7 +60,7 @@ class NpuBackend(Backend):
 
     wait_s: float = attrs.field(default=60.0, kw_only=True, validator=_positive)
     depth: int = attrs.field(default=2, kw_only=True, validator=_positive)
-    lists: bool = attrs.field(default=True, kw_only=True, validator=_switch)
+    lists: bool = attrs.field(default=False, kw_only=True, validator=_switch)
     pmode: str | None = attrs.field(default=None, kw_only=True, validator=_mode)
     name = "npu"
     preference = 0

@@ -110,17 +110,24 @@ class ChainExecutable(NpuExecutable):
     def _finish(self, xclbin: LoadedXclbin, key: tuple[str, str], handles: list[Handle], group: list[Dispatch]) -> None:
         """Wait for a list. The first run that did not complete tells what is wrong: its step is named."""
         said: Exception | None = None
-        left = max(int(self.how.wait_s * 1000), 1)
+        left, done = max(self.how.wait_s * 1000, 1.0), False
         while True:
-            piece = min(SLICE_MS, left)
+            piece, begin = min(SLICE_MS, left), time.monotonic()
             try:
                 xclbin.runlist(key, handles, False).wait(datetime.timedelta(milliseconds=piece))
-            except Exception as error:  # of a run that failed, whose state says so too; or of a binding that cannot say how a wait ended
+                done = True
+            except TypeError:  # of a binding that cannot say how the wait ended: states do
+                waited = (time.monotonic() - begin) * 1000
+                piece = max(waited, 1.0)
+                time.sleep(0.001 if waited < 1 else 0)
+            except Exception as error:  # of a run that failed, whose state says so too
                 said = error.with_traceback(None)  # which would hold this frame, and so the runs
             states = [name(handle.run.state()) for handle in handles]
             left -= piece
-            if left <= 0 or not UNDER_WAY.intersection(states) or (said is not None and failures.gone(said)):
+            if done or left <= 0 or not UNDER_WAY.intersection(states) or (said is not None and failures.gone(said)):
                 break
+        if done and UNDER_WAY.issuperset(set(states) - {"COMPLETED"}):
+            return  # the list says that it ended well, whatever its runs' own states were left as
         for state, dispatch in zip(states, group, strict=True):
             if state != "COMPLETED":
                 raise self.npu.failed(xclbin, f"{self.name}, step {dispatch.step}", state, self.how.wait_s, said)

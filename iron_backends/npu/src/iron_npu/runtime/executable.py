@@ -29,7 +29,7 @@ class Running:
 
     wait_s: float = 60.0
     depth: int = 2
-    lists: bool = True
+    lists: bool = False
 
 
 class NpuExecutable:
