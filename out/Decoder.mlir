@@ -14007,4618 +14007,4621 @@ module {
     }
   }
   aie.device(npu2) @main {
-    aie.runtime_sequence @sequence(%output : memref<513024xi8>, %program : memref<384xi8>, %feedback : memref<64xi8>, %bank0 : memref<3416064xi8>, %residents0 : memref<3550220288xi8>) {
+    aie.runtime_sequence @sequence(%output : memref<513024xi8>, %program : memref<384xi8>, %feedback : memref<64xi8>, %bank0 : memref<3416128xi8>, %residents0 : memref<3550220288xi8>) {
       aiex.configure @Copy_1d8edc87 {
         %c0 = arith.constant 0 : index
         %x = memref.view %residents0[%c0][] : memref<3550220288xi8> to memref<262668288xbf16>
-        %y = memref.view %bank0[%c0][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64 = arith.constant 64 : index
+        %y = memref.view %bank0[%c64][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x, %y) : (memref<262668288xbf16>, memref<2048xbf16>)
       }
       aiex.configure @Copy_e457a826 {
         %c525336576 = arith.constant 525336576 : index
         %x_1 = memref.view %residents0[%c525336576][] : memref<3550220288xi8> to memref<2097152xbf16>
-        %c53248 = arith.constant 53248 : index
-        %y_1 = memref.view %bank0[%c53248][] : memref<3416064xi8> to memref<64xbf16>
+        %c53312 = arith.constant 53312 : index
+        %y_1 = memref.view %bank0[%c53312][] : memref<3416128xi8> to memref<64xbf16>
         aiex.run @sequence0(%x_1, %y_1) : (memref<2097152xbf16>, memref<64xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c0_1 = arith.constant 0 : index
-        %x_2 = memref.view %bank0[%c0_1][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_1 = arith.constant 64 : index
+        %x_2 = memref.view %bank0[%c64_1][] : memref<3416128xi8> to memref<2048xbf16>
         %c529530880 = arith.constant 529530880 : index
         %weight = memref.view %residents0[%c529530880][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c4096 = arith.constant 4096 : index
-        %y_2 = memref.view %bank0[%c4096][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160 = arith.constant 4160 : index
+        %y_2 = memref.view %bank0[%c4160][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_2, %weight, %y_2) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c529534976 = arith.constant 529534976 : index
         %A = memref.view %residents0[%c529534976][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c4096_1 = arith.constant 4096 : index
-        %B = memref.view %bank0[%c4096_1][] : memref<3416064xi8> to memref<2048xbf16>
-        %c8192 = arith.constant 8192 : index
-        %C = memref.view %bank0[%c8192][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_1 = arith.constant 4160 : index
+        %B = memref.view %bank0[%c4160_1][] : memref<3416128xi8> to memref<2048xbf16>
+        %c8256 = arith.constant 8256 : index
+        %C = memref.view %bank0[%c8256][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A, %B, %C) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_afa76827 {
         %c537923584 = arith.constant 537923584 : index
         %A_1 = memref.view %residents0[%c537923584][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c4096_2 = arith.constant 4096 : index
-        %B_1 = memref.view %bank0[%c4096_2][] : memref<3416064xi8> to memref<2048xbf16>
-        %c12288 = arith.constant 12288 : index
-        %C_1 = memref.view %bank0[%c12288][] : memref<3416064xi8> to memref<512xbf16>
+        %c4160_2 = arith.constant 4160 : index
+        %B_1 = memref.view %bank0[%c4160_2][] : memref<3416128xi8> to memref<2048xbf16>
+        %c12352 = arith.constant 12352 : index
+        %C_1 = memref.view %bank0[%c12352][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_1, %B_1, %C_1) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
         %c540020736 = arith.constant 540020736 : index
         %A_2 = memref.view %residents0[%c540020736][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c13312 = arith.constant 13312 : index
-        %C_2 = memref.view %bank0[%c13312][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376 = arith.constant 13376 : index
+        %C_2 = memref.view %bank0[%c13376][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_2, %B_1, %C_2) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
       }
       aiex.configure @RoPE_2e4932c2 {
-        %c8192_1 = arith.constant 8192 : index
-        %x_3 = memref.view %bank0[%c8192_1][] : memref<3416064xi8> to memref<2048xbf16>
-        %c53248_1 = arith.constant 53248 : index
-        %angles = memref.view %bank0[%c53248_1][] : memref<3416064xi8> to memref<64xbf16>
-        %c4096_3 = arith.constant 4096 : index
-        %y_3 = memref.view %bank0[%c4096_3][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_1 = arith.constant 8256 : index
+        %x_3 = memref.view %bank0[%c8256_1][] : memref<3416128xi8> to memref<2048xbf16>
+        %c53312_1 = arith.constant 53312 : index
+        %angles = memref.view %bank0[%c53312_1][] : memref<3416128xi8> to memref<64xbf16>
+        %c4160_3 = arith.constant 4160 : index
+        %y_3 = memref.view %bank0[%c4160_3][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_3, %angles, %y_3) : (memref<2048xbf16>, memref<64xbf16>, memref<2048xbf16>)
-        %c12288_1 = arith.constant 12288 : index
-        %x_4 = memref.view %bank0[%c12288_1][] : memref<3416064xi8> to memref<512xbf16>
-        %y_4 = memref.view %bank0[%c8192_1][] : memref<3416064xi8> to memref<512xbf16>
+        %c12352_1 = arith.constant 12352 : index
+        %x_4 = memref.view %bank0[%c12352_1][] : memref<3416128xi8> to memref<512xbf16>
+        %y_4 = memref.view %bank0[%c8256_1][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence1(%x_4, %angles, %y_4) : (memref<512xbf16>, memref<64xbf16>, memref<512xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c8192_2 = arith.constant 8192 : index
-        %x_5 = memref.view %bank0[%c8192_2][] : memref<3416064xi8> to memref<512xbf16>
+        %c8256_2 = arith.constant 8256 : index
+        %x_5 = memref.view %bank0[%c8256_2][] : memref<3416128xi8> to memref<512xbf16>
         %c2475823104 = arith.constant 2475823104 : index
         %y_5 = memref.view %residents0[%c2475823104][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_5, %y_5) : (memref<512xbf16>, memref<16777216xbf16>)
-        %c13312_1 = arith.constant 13312 : index
-        %x_6 = memref.view %bank0[%c13312_1][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_1 = arith.constant 13376 : index
+        %x_6 = memref.view %bank0[%c13376_1][] : memref<3416128xi8> to memref<512xbf16>
         %c2509377536 = arith.constant 2509377536 : index
         %y_6 = memref.view %residents0[%c2509377536][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_6, %y_6) : (memref<512xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_f2963d51 {
-        %c4096_4 = arith.constant 4096 : index
-        %Q = memref.view %bank0[%c4096_4][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_4 = arith.constant 4160 : index
+        %Q = memref.view %bank0[%c4160_4][] : memref<3416128xi8> to memref<2048xbf16>
         %c2475823104_1 = arith.constant 2475823104 : index
         %K = memref.view %residents0[%c2475823104_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c2509377536_1 = arith.constant 2509377536 : index
         %V = memref.view %residents0[%c2509377536_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c8192_3 = arith.constant 8192 : index
-        %O = memref.view %bank0[%c8192_3][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_3 = arith.constant 8256 : index
+        %O = memref.view %bank0[%c8256_3][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%Q, %K, %V, %O) : (memref<2048xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c542117888 = arith.constant 542117888 : index
         %A_3 = memref.view %residents0[%c542117888][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c8192_4 = arith.constant 8192 : index
-        %B_2 = memref.view %bank0[%c8192_4][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_5 = arith.constant 4096 : index
-        %C_3 = memref.view %bank0[%c4096_5][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_4 = arith.constant 8256 : index
+        %B_2 = memref.view %bank0[%c8256_4][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_5 = arith.constant 4160 : index
+        %C_3 = memref.view %bank0[%c4160_5][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_3, %B_2, %C_3) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_2 = arith.constant 0 : index
-        %a = memref.view %bank0[%c0_2][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_6 = arith.constant 4096 : index
-        %b = memref.view %bank0[%c4096_6][] : memref<3416064xi8> to memref<2048xbf16>
-        %c49152 = arith.constant 49152 : index
-        %y_7 = memref.view %bank0[%c49152][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_2 = arith.constant 64 : index
+        %a = memref.view %bank0[%c64_2][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_6 = arith.constant 4160 : index
+        %b = memref.view %bank0[%c4160_6][] : memref<3416128xi8> to memref<2048xbf16>
+        %c49216 = arith.constant 49216 : index
+        %y_7 = memref.view %bank0[%c49216][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a, %b, %y_7) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c49152_1 = arith.constant 49152 : index
-        %x_7 = memref.view %bank0[%c49152_1][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_1 = arith.constant 49216 : index
+        %x_7 = memref.view %bank0[%c49216_1][] : memref<3416128xi8> to memref<2048xbf16>
         %c550506496 = arith.constant 550506496 : index
         %weight_1 = memref.view %residents0[%c550506496][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c32768 = arith.constant 32768 : index
-        %y_8 = memref.view %bank0[%c32768][] : memref<3416064xi8> to memref<2048xbf16>
+        %c32832 = arith.constant 32832 : index
+        %y_8 = memref.view %bank0[%c32832][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_7, %weight_1, %y_8) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_cfcd376d {
         %c550510592 = arith.constant 550510592 : index
         %A_4 = memref.view %residents0[%c550510592][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c32768_1 = arith.constant 32768 : index
-        %B_3 = memref.view %bank0[%c32768_1][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_3 = arith.constant 0 : index
-        %C_4 = memref.view %bank0[%c0_3][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_1 = arith.constant 32832 : index
+        %B_3 = memref.view %bank0[%c32832_1][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_3 = arith.constant 64 : index
+        %C_4 = memref.view %bank0[%c64_3][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_4, %B_3, %C_4) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
         %c584065024 = arith.constant 584065024 : index
         %A_5 = memref.view %residents0[%c584065024][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c16384 = arith.constant 16384 : index
-        %C_5 = memref.view %bank0[%c16384][] : memref<3416064xi8> to memref<8192xbf16>
+        %c16448 = arith.constant 16448 : index
+        %C_5 = memref.view %bank0[%c16448][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_5, %B_3, %C_5) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
       }
       aiex.configure @SiLU_46449fd9 {
-        %c0_4 = arith.constant 0 : index
-        %x_8 = memref.view %bank0[%c0_4][] : memref<3416064xi8> to memref<8192xbf16>
-        %c32768_2 = arith.constant 32768 : index
-        %y_9 = memref.view %bank0[%c32768_2][] : memref<3416064xi8> to memref<8192xbf16>
+        %c64_4 = arith.constant 64 : index
+        %x_8 = memref.view %bank0[%c64_4][] : memref<3416128xi8> to memref<8192xbf16>
+        %c32832_2 = arith.constant 32832 : index
+        %y_9 = memref.view %bank0[%c32832_2][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%x_8, %y_9) : (memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @ElementwiseMul_ccb54f8d {
-        %c32768_3 = arith.constant 32768 : index
-        %a_1 = memref.view %bank0[%c32768_3][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_1 = arith.constant 16384 : index
-        %b_1 = memref.view %bank0[%c16384_1][] : memref<3416064xi8> to memref<8192xbf16>
-        %c0_5 = arith.constant 0 : index
-        %y_10 = memref.view %bank0[%c0_5][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_3 = arith.constant 32832 : index
+        %a_1 = memref.view %bank0[%c32832_3][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_1 = arith.constant 16448 : index
+        %b_1 = memref.view %bank0[%c16448_1][] : memref<3416128xi8> to memref<8192xbf16>
+        %c64_5 = arith.constant 64 : index
+        %y_10 = memref.view %bank0[%c64_5][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%a_1, %b_1, %y_10) : (memref<8192xbf16>, memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @GEMV_3e177417 {
         %c617619456 = arith.constant 617619456 : index
         %A_6 = memref.view %residents0[%c617619456][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_6 = arith.constant 0 : index
-        %B_4 = memref.view %bank0[%c0_6][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_2 = arith.constant 16384 : index
-        %C_6 = memref.view %bank0[%c16384_2][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_6 = arith.constant 64 : index
+        %B_4 = memref.view %bank0[%c64_6][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_2 = arith.constant 16448 : index
+        %C_6 = memref.view %bank0[%c16448_2][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_6, %B_4, %C_6) : (memref<16777216xbf16>, memref<8192xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c49152_2 = arith.constant 49152 : index
-        %a_2 = memref.view %bank0[%c49152_2][] : memref<3416064xi8> to memref<2048xbf16>
-        %c16384_3 = arith.constant 16384 : index
-        %b_2 = memref.view %bank0[%c16384_3][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_7 = arith.constant 0 : index
-        %y_11 = memref.view %bank0[%c0_7][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_2 = arith.constant 49216 : index
+        %a_2 = memref.view %bank0[%c49216_2][] : memref<3416128xi8> to memref<2048xbf16>
+        %c16448_3 = arith.constant 16448 : index
+        %b_2 = memref.view %bank0[%c16448_3][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_7 = arith.constant 64 : index
+        %y_11 = memref.view %bank0[%c64_7][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_2, %b_2, %y_11) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c0_8 = arith.constant 0 : index
-        %x_9 = memref.view %bank0[%c0_8][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_8 = arith.constant 64 : index
+        %x_9 = memref.view %bank0[%c64_8][] : memref<3416128xi8> to memref<2048xbf16>
         %c651173888 = arith.constant 651173888 : index
         %weight_2 = memref.view %residents0[%c651173888][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c4096_7 = arith.constant 4096 : index
-        %y_12 = memref.view %bank0[%c4096_7][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_7 = arith.constant 4160 : index
+        %y_12 = memref.view %bank0[%c4160_7][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_9, %weight_2, %y_12) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c651177984 = arith.constant 651177984 : index
         %A_7 = memref.view %residents0[%c651177984][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c4096_8 = arith.constant 4096 : index
-        %B_5 = memref.view %bank0[%c4096_8][] : memref<3416064xi8> to memref<2048xbf16>
-        %c8192_5 = arith.constant 8192 : index
-        %C_7 = memref.view %bank0[%c8192_5][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_8 = arith.constant 4160 : index
+        %B_5 = memref.view %bank0[%c4160_8][] : memref<3416128xi8> to memref<2048xbf16>
+        %c8256_5 = arith.constant 8256 : index
+        %C_7 = memref.view %bank0[%c8256_5][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_7, %B_5, %C_7) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_afa76827 {
         %c659566592 = arith.constant 659566592 : index
         %A_8 = memref.view %residents0[%c659566592][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c4096_9 = arith.constant 4096 : index
-        %B_6 = memref.view %bank0[%c4096_9][] : memref<3416064xi8> to memref<2048xbf16>
-        %c12288_2 = arith.constant 12288 : index
-        %C_8 = memref.view %bank0[%c12288_2][] : memref<3416064xi8> to memref<512xbf16>
+        %c4160_9 = arith.constant 4160 : index
+        %B_6 = memref.view %bank0[%c4160_9][] : memref<3416128xi8> to memref<2048xbf16>
+        %c12352_2 = arith.constant 12352 : index
+        %C_8 = memref.view %bank0[%c12352_2][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_8, %B_6, %C_8) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
         %c661663744 = arith.constant 661663744 : index
         %A_9 = memref.view %residents0[%c661663744][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c13312_2 = arith.constant 13312 : index
-        %C_9 = memref.view %bank0[%c13312_2][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_2 = arith.constant 13376 : index
+        %C_9 = memref.view %bank0[%c13376_2][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_9, %B_6, %C_9) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
       }
       aiex.configure @RoPE_2e4932c2 {
-        %c8192_6 = arith.constant 8192 : index
-        %x_10 = memref.view %bank0[%c8192_6][] : memref<3416064xi8> to memref<2048xbf16>
-        %c53248_2 = arith.constant 53248 : index
-        %angles_1 = memref.view %bank0[%c53248_2][] : memref<3416064xi8> to memref<64xbf16>
-        %c4096_10 = arith.constant 4096 : index
-        %y_13 = memref.view %bank0[%c4096_10][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_6 = arith.constant 8256 : index
+        %x_10 = memref.view %bank0[%c8256_6][] : memref<3416128xi8> to memref<2048xbf16>
+        %c53312_2 = arith.constant 53312 : index
+        %angles_1 = memref.view %bank0[%c53312_2][] : memref<3416128xi8> to memref<64xbf16>
+        %c4160_10 = arith.constant 4160 : index
+        %y_13 = memref.view %bank0[%c4160_10][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_10, %angles_1, %y_13) : (memref<2048xbf16>, memref<64xbf16>, memref<2048xbf16>)
-        %c12288_3 = arith.constant 12288 : index
-        %x_11 = memref.view %bank0[%c12288_3][] : memref<3416064xi8> to memref<512xbf16>
-        %y_14 = memref.view %bank0[%c8192_6][] : memref<3416064xi8> to memref<512xbf16>
+        %c12352_3 = arith.constant 12352 : index
+        %x_11 = memref.view %bank0[%c12352_3][] : memref<3416128xi8> to memref<512xbf16>
+        %y_14 = memref.view %bank0[%c8256_6][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence1(%x_11, %angles_1, %y_14) : (memref<512xbf16>, memref<64xbf16>, memref<512xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c8192_7 = arith.constant 8192 : index
-        %x_12 = memref.view %bank0[%c8192_7][] : memref<3416064xi8> to memref<512xbf16>
+        %c8256_7 = arith.constant 8256 : index
+        %x_12 = memref.view %bank0[%c8256_7][] : memref<3416128xi8> to memref<512xbf16>
         %c2542931968 = arith.constant 2542931968 : index
         %y_15 = memref.view %residents0[%c2542931968][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_12, %y_15) : (memref<512xbf16>, memref<16777216xbf16>)
-        %c13312_3 = arith.constant 13312 : index
-        %x_13 = memref.view %bank0[%c13312_3][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_3 = arith.constant 13376 : index
+        %x_13 = memref.view %bank0[%c13376_3][] : memref<3416128xi8> to memref<512xbf16>
         %c2576486400 = arith.constant 2576486400 : index
         %y_16 = memref.view %residents0[%c2576486400][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_13, %y_16) : (memref<512xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_f2963d51 {
-        %c4096_11 = arith.constant 4096 : index
-        %Q_1 = memref.view %bank0[%c4096_11][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_11 = arith.constant 4160 : index
+        %Q_1 = memref.view %bank0[%c4160_11][] : memref<3416128xi8> to memref<2048xbf16>
         %c2542931968_1 = arith.constant 2542931968 : index
         %K_1 = memref.view %residents0[%c2542931968_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c2576486400_1 = arith.constant 2576486400 : index
         %V_1 = memref.view %residents0[%c2576486400_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c8192_8 = arith.constant 8192 : index
-        %O_1 = memref.view %bank0[%c8192_8][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_8 = arith.constant 8256 : index
+        %O_1 = memref.view %bank0[%c8256_8][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%Q_1, %K_1, %V_1, %O_1) : (memref<2048xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c663760896 = arith.constant 663760896 : index
         %A_10 = memref.view %residents0[%c663760896][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c8192_9 = arith.constant 8192 : index
-        %B_7 = memref.view %bank0[%c8192_9][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_12 = arith.constant 4096 : index
-        %C_10 = memref.view %bank0[%c4096_12][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_9 = arith.constant 8256 : index
+        %B_7 = memref.view %bank0[%c8256_9][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_12 = arith.constant 4160 : index
+        %C_10 = memref.view %bank0[%c4160_12][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_10, %B_7, %C_10) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_9 = arith.constant 0 : index
-        %a_3 = memref.view %bank0[%c0_9][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_13 = arith.constant 4096 : index
-        %b_3 = memref.view %bank0[%c4096_13][] : memref<3416064xi8> to memref<2048xbf16>
-        %c49152_3 = arith.constant 49152 : index
-        %y_17 = memref.view %bank0[%c49152_3][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_9 = arith.constant 64 : index
+        %a_3 = memref.view %bank0[%c64_9][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_13 = arith.constant 4160 : index
+        %b_3 = memref.view %bank0[%c4160_13][] : memref<3416128xi8> to memref<2048xbf16>
+        %c49216_3 = arith.constant 49216 : index
+        %y_17 = memref.view %bank0[%c49216_3][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_3, %b_3, %y_17) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c49152_4 = arith.constant 49152 : index
-        %x_14 = memref.view %bank0[%c49152_4][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_4 = arith.constant 49216 : index
+        %x_14 = memref.view %bank0[%c49216_4][] : memref<3416128xi8> to memref<2048xbf16>
         %c672149504 = arith.constant 672149504 : index
         %weight_3 = memref.view %residents0[%c672149504][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c32768_4 = arith.constant 32768 : index
-        %y_18 = memref.view %bank0[%c32768_4][] : memref<3416064xi8> to memref<2048xbf16>
+        %c32832_4 = arith.constant 32832 : index
+        %y_18 = memref.view %bank0[%c32832_4][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_14, %weight_3, %y_18) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_cfcd376d {
         %c672153600 = arith.constant 672153600 : index
         %A_11 = memref.view %residents0[%c672153600][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c32768_5 = arith.constant 32768 : index
-        %B_8 = memref.view %bank0[%c32768_5][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_10 = arith.constant 0 : index
-        %C_11 = memref.view %bank0[%c0_10][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_5 = arith.constant 32832 : index
+        %B_8 = memref.view %bank0[%c32832_5][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_10 = arith.constant 64 : index
+        %C_11 = memref.view %bank0[%c64_10][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_11, %B_8, %C_11) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
         %c705708032 = arith.constant 705708032 : index
         %A_12 = memref.view %residents0[%c705708032][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c16384_4 = arith.constant 16384 : index
-        %C_12 = memref.view %bank0[%c16384_4][] : memref<3416064xi8> to memref<8192xbf16>
+        %c16448_4 = arith.constant 16448 : index
+        %C_12 = memref.view %bank0[%c16448_4][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_12, %B_8, %C_12) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
       }
       aiex.configure @SiLU_46449fd9 {
-        %c0_11 = arith.constant 0 : index
-        %x_15 = memref.view %bank0[%c0_11][] : memref<3416064xi8> to memref<8192xbf16>
-        %c32768_6 = arith.constant 32768 : index
-        %y_19 = memref.view %bank0[%c32768_6][] : memref<3416064xi8> to memref<8192xbf16>
+        %c64_11 = arith.constant 64 : index
+        %x_15 = memref.view %bank0[%c64_11][] : memref<3416128xi8> to memref<8192xbf16>
+        %c32832_6 = arith.constant 32832 : index
+        %y_19 = memref.view %bank0[%c32832_6][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%x_15, %y_19) : (memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @ElementwiseMul_ccb54f8d {
-        %c32768_7 = arith.constant 32768 : index
-        %a_4 = memref.view %bank0[%c32768_7][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_5 = arith.constant 16384 : index
-        %b_4 = memref.view %bank0[%c16384_5][] : memref<3416064xi8> to memref<8192xbf16>
-        %c0_12 = arith.constant 0 : index
-        %y_20 = memref.view %bank0[%c0_12][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_7 = arith.constant 32832 : index
+        %a_4 = memref.view %bank0[%c32832_7][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_5 = arith.constant 16448 : index
+        %b_4 = memref.view %bank0[%c16448_5][] : memref<3416128xi8> to memref<8192xbf16>
+        %c64_12 = arith.constant 64 : index
+        %y_20 = memref.view %bank0[%c64_12][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%a_4, %b_4, %y_20) : (memref<8192xbf16>, memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @GEMV_3e177417 {
         %c739262464 = arith.constant 739262464 : index
         %A_13 = memref.view %residents0[%c739262464][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_13 = arith.constant 0 : index
-        %B_9 = memref.view %bank0[%c0_13][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_6 = arith.constant 16384 : index
-        %C_13 = memref.view %bank0[%c16384_6][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_13 = arith.constant 64 : index
+        %B_9 = memref.view %bank0[%c64_13][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_6 = arith.constant 16448 : index
+        %C_13 = memref.view %bank0[%c16448_6][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_13, %B_9, %C_13) : (memref<16777216xbf16>, memref<8192xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c49152_5 = arith.constant 49152 : index
-        %a_5 = memref.view %bank0[%c49152_5][] : memref<3416064xi8> to memref<2048xbf16>
-        %c16384_7 = arith.constant 16384 : index
-        %b_5 = memref.view %bank0[%c16384_7][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_14 = arith.constant 0 : index
-        %y_21 = memref.view %bank0[%c0_14][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_5 = arith.constant 49216 : index
+        %a_5 = memref.view %bank0[%c49216_5][] : memref<3416128xi8> to memref<2048xbf16>
+        %c16448_7 = arith.constant 16448 : index
+        %b_5 = memref.view %bank0[%c16448_7][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_14 = arith.constant 64 : index
+        %y_21 = memref.view %bank0[%c64_14][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_5, %b_5, %y_21) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c0_15 = arith.constant 0 : index
-        %x_16 = memref.view %bank0[%c0_15][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_15 = arith.constant 64 : index
+        %x_16 = memref.view %bank0[%c64_15][] : memref<3416128xi8> to memref<2048xbf16>
         %c772816896 = arith.constant 772816896 : index
         %weight_4 = memref.view %residents0[%c772816896][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c4096_14 = arith.constant 4096 : index
-        %y_22 = memref.view %bank0[%c4096_14][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_14 = arith.constant 4160 : index
+        %y_22 = memref.view %bank0[%c4160_14][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_16, %weight_4, %y_22) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c772820992 = arith.constant 772820992 : index
         %A_14 = memref.view %residents0[%c772820992][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c4096_15 = arith.constant 4096 : index
-        %B_10 = memref.view %bank0[%c4096_15][] : memref<3416064xi8> to memref<2048xbf16>
-        %c8192_10 = arith.constant 8192 : index
-        %C_14 = memref.view %bank0[%c8192_10][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_15 = arith.constant 4160 : index
+        %B_10 = memref.view %bank0[%c4160_15][] : memref<3416128xi8> to memref<2048xbf16>
+        %c8256_10 = arith.constant 8256 : index
+        %C_14 = memref.view %bank0[%c8256_10][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_14, %B_10, %C_14) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_afa76827 {
         %c781209600 = arith.constant 781209600 : index
         %A_15 = memref.view %residents0[%c781209600][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c4096_16 = arith.constant 4096 : index
-        %B_11 = memref.view %bank0[%c4096_16][] : memref<3416064xi8> to memref<2048xbf16>
-        %c12288_4 = arith.constant 12288 : index
-        %C_15 = memref.view %bank0[%c12288_4][] : memref<3416064xi8> to memref<512xbf16>
+        %c4160_16 = arith.constant 4160 : index
+        %B_11 = memref.view %bank0[%c4160_16][] : memref<3416128xi8> to memref<2048xbf16>
+        %c12352_4 = arith.constant 12352 : index
+        %C_15 = memref.view %bank0[%c12352_4][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_15, %B_11, %C_15) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
         %c783306752 = arith.constant 783306752 : index
         %A_16 = memref.view %residents0[%c783306752][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c13312_4 = arith.constant 13312 : index
-        %C_16 = memref.view %bank0[%c13312_4][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_4 = arith.constant 13376 : index
+        %C_16 = memref.view %bank0[%c13376_4][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_16, %B_11, %C_16) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
       }
       aiex.configure @RoPE_2e4932c2 {
-        %c8192_11 = arith.constant 8192 : index
-        %x_17 = memref.view %bank0[%c8192_11][] : memref<3416064xi8> to memref<2048xbf16>
-        %c53248_3 = arith.constant 53248 : index
-        %angles_2 = memref.view %bank0[%c53248_3][] : memref<3416064xi8> to memref<64xbf16>
-        %c4096_17 = arith.constant 4096 : index
-        %y_23 = memref.view %bank0[%c4096_17][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_11 = arith.constant 8256 : index
+        %x_17 = memref.view %bank0[%c8256_11][] : memref<3416128xi8> to memref<2048xbf16>
+        %c53312_3 = arith.constant 53312 : index
+        %angles_2 = memref.view %bank0[%c53312_3][] : memref<3416128xi8> to memref<64xbf16>
+        %c4160_17 = arith.constant 4160 : index
+        %y_23 = memref.view %bank0[%c4160_17][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_17, %angles_2, %y_23) : (memref<2048xbf16>, memref<64xbf16>, memref<2048xbf16>)
-        %c12288_5 = arith.constant 12288 : index
-        %x_18 = memref.view %bank0[%c12288_5][] : memref<3416064xi8> to memref<512xbf16>
-        %y_24 = memref.view %bank0[%c8192_11][] : memref<3416064xi8> to memref<512xbf16>
+        %c12352_5 = arith.constant 12352 : index
+        %x_18 = memref.view %bank0[%c12352_5][] : memref<3416128xi8> to memref<512xbf16>
+        %y_24 = memref.view %bank0[%c8256_11][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence1(%x_18, %angles_2, %y_24) : (memref<512xbf16>, memref<64xbf16>, memref<512xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c8192_12 = arith.constant 8192 : index
-        %x_19 = memref.view %bank0[%c8192_12][] : memref<3416064xi8> to memref<512xbf16>
+        %c8256_12 = arith.constant 8256 : index
+        %x_19 = memref.view %bank0[%c8256_12][] : memref<3416128xi8> to memref<512xbf16>
         %c2610040832 = arith.constant 2610040832 : index
         %y_25 = memref.view %residents0[%c2610040832][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_19, %y_25) : (memref<512xbf16>, memref<16777216xbf16>)
-        %c13312_5 = arith.constant 13312 : index
-        %x_20 = memref.view %bank0[%c13312_5][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_5 = arith.constant 13376 : index
+        %x_20 = memref.view %bank0[%c13376_5][] : memref<3416128xi8> to memref<512xbf16>
         %c2643595264 = arith.constant 2643595264 : index
         %y_26 = memref.view %residents0[%c2643595264][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_20, %y_26) : (memref<512xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_f2963d51 {
-        %c4096_18 = arith.constant 4096 : index
-        %Q_2 = memref.view %bank0[%c4096_18][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_18 = arith.constant 4160 : index
+        %Q_2 = memref.view %bank0[%c4160_18][] : memref<3416128xi8> to memref<2048xbf16>
         %c2610040832_1 = arith.constant 2610040832 : index
         %K_2 = memref.view %residents0[%c2610040832_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c2643595264_1 = arith.constant 2643595264 : index
         %V_2 = memref.view %residents0[%c2643595264_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c8192_13 = arith.constant 8192 : index
-        %O_2 = memref.view %bank0[%c8192_13][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_13 = arith.constant 8256 : index
+        %O_2 = memref.view %bank0[%c8256_13][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%Q_2, %K_2, %V_2, %O_2) : (memref<2048xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c785403904 = arith.constant 785403904 : index
         %A_17 = memref.view %residents0[%c785403904][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c8192_14 = arith.constant 8192 : index
-        %B_12 = memref.view %bank0[%c8192_14][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_19 = arith.constant 4096 : index
-        %C_17 = memref.view %bank0[%c4096_19][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_14 = arith.constant 8256 : index
+        %B_12 = memref.view %bank0[%c8256_14][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_19 = arith.constant 4160 : index
+        %C_17 = memref.view %bank0[%c4160_19][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_17, %B_12, %C_17) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_16 = arith.constant 0 : index
-        %a_6 = memref.view %bank0[%c0_16][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_20 = arith.constant 4096 : index
-        %b_6 = memref.view %bank0[%c4096_20][] : memref<3416064xi8> to memref<2048xbf16>
-        %c49152_6 = arith.constant 49152 : index
-        %y_27 = memref.view %bank0[%c49152_6][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_16 = arith.constant 64 : index
+        %a_6 = memref.view %bank0[%c64_16][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_20 = arith.constant 4160 : index
+        %b_6 = memref.view %bank0[%c4160_20][] : memref<3416128xi8> to memref<2048xbf16>
+        %c49216_6 = arith.constant 49216 : index
+        %y_27 = memref.view %bank0[%c49216_6][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_6, %b_6, %y_27) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c49152_7 = arith.constant 49152 : index
-        %x_21 = memref.view %bank0[%c49152_7][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_7 = arith.constant 49216 : index
+        %x_21 = memref.view %bank0[%c49216_7][] : memref<3416128xi8> to memref<2048xbf16>
         %c793792512 = arith.constant 793792512 : index
         %weight_5 = memref.view %residents0[%c793792512][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c32768_8 = arith.constant 32768 : index
-        %y_28 = memref.view %bank0[%c32768_8][] : memref<3416064xi8> to memref<2048xbf16>
+        %c32832_8 = arith.constant 32832 : index
+        %y_28 = memref.view %bank0[%c32832_8][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_21, %weight_5, %y_28) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_cfcd376d {
         %c793796608 = arith.constant 793796608 : index
         %A_18 = memref.view %residents0[%c793796608][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c32768_9 = arith.constant 32768 : index
-        %B_13 = memref.view %bank0[%c32768_9][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_17 = arith.constant 0 : index
-        %C_18 = memref.view %bank0[%c0_17][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_9 = arith.constant 32832 : index
+        %B_13 = memref.view %bank0[%c32832_9][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_17 = arith.constant 64 : index
+        %C_18 = memref.view %bank0[%c64_17][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_18, %B_13, %C_18) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
         %c827351040 = arith.constant 827351040 : index
         %A_19 = memref.view %residents0[%c827351040][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c16384_8 = arith.constant 16384 : index
-        %C_19 = memref.view %bank0[%c16384_8][] : memref<3416064xi8> to memref<8192xbf16>
+        %c16448_8 = arith.constant 16448 : index
+        %C_19 = memref.view %bank0[%c16448_8][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_19, %B_13, %C_19) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
       }
       aiex.configure @SiLU_46449fd9 {
-        %c0_18 = arith.constant 0 : index
-        %x_22 = memref.view %bank0[%c0_18][] : memref<3416064xi8> to memref<8192xbf16>
-        %c32768_10 = arith.constant 32768 : index
-        %y_29 = memref.view %bank0[%c32768_10][] : memref<3416064xi8> to memref<8192xbf16>
+        %c64_18 = arith.constant 64 : index
+        %x_22 = memref.view %bank0[%c64_18][] : memref<3416128xi8> to memref<8192xbf16>
+        %c32832_10 = arith.constant 32832 : index
+        %y_29 = memref.view %bank0[%c32832_10][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%x_22, %y_29) : (memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @ElementwiseMul_ccb54f8d {
-        %c32768_11 = arith.constant 32768 : index
-        %a_7 = memref.view %bank0[%c32768_11][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_9 = arith.constant 16384 : index
-        %b_7 = memref.view %bank0[%c16384_9][] : memref<3416064xi8> to memref<8192xbf16>
-        %c0_19 = arith.constant 0 : index
-        %y_30 = memref.view %bank0[%c0_19][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_11 = arith.constant 32832 : index
+        %a_7 = memref.view %bank0[%c32832_11][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_9 = arith.constant 16448 : index
+        %b_7 = memref.view %bank0[%c16448_9][] : memref<3416128xi8> to memref<8192xbf16>
+        %c64_19 = arith.constant 64 : index
+        %y_30 = memref.view %bank0[%c64_19][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%a_7, %b_7, %y_30) : (memref<8192xbf16>, memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @GEMV_3e177417 {
         %c860905472 = arith.constant 860905472 : index
         %A_20 = memref.view %residents0[%c860905472][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_20 = arith.constant 0 : index
-        %B_14 = memref.view %bank0[%c0_20][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_10 = arith.constant 16384 : index
-        %C_20 = memref.view %bank0[%c16384_10][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_20 = arith.constant 64 : index
+        %B_14 = memref.view %bank0[%c64_20][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_10 = arith.constant 16448 : index
+        %C_20 = memref.view %bank0[%c16448_10][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_20, %B_14, %C_20) : (memref<16777216xbf16>, memref<8192xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c49152_8 = arith.constant 49152 : index
-        %a_8 = memref.view %bank0[%c49152_8][] : memref<3416064xi8> to memref<2048xbf16>
-        %c16384_11 = arith.constant 16384 : index
-        %b_8 = memref.view %bank0[%c16384_11][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_21 = arith.constant 0 : index
-        %y_31 = memref.view %bank0[%c0_21][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_8 = arith.constant 49216 : index
+        %a_8 = memref.view %bank0[%c49216_8][] : memref<3416128xi8> to memref<2048xbf16>
+        %c16448_11 = arith.constant 16448 : index
+        %b_8 = memref.view %bank0[%c16448_11][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_21 = arith.constant 64 : index
+        %y_31 = memref.view %bank0[%c64_21][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_8, %b_8, %y_31) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c0_22 = arith.constant 0 : index
-        %x_23 = memref.view %bank0[%c0_22][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_22 = arith.constant 64 : index
+        %x_23 = memref.view %bank0[%c64_22][] : memref<3416128xi8> to memref<2048xbf16>
         %c894459904 = arith.constant 894459904 : index
         %weight_6 = memref.view %residents0[%c894459904][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c4096_21 = arith.constant 4096 : index
-        %y_32 = memref.view %bank0[%c4096_21][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_21 = arith.constant 4160 : index
+        %y_32 = memref.view %bank0[%c4160_21][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_23, %weight_6, %y_32) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c894464000 = arith.constant 894464000 : index
         %A_21 = memref.view %residents0[%c894464000][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c4096_22 = arith.constant 4096 : index
-        %B_15 = memref.view %bank0[%c4096_22][] : memref<3416064xi8> to memref<2048xbf16>
-        %c8192_15 = arith.constant 8192 : index
-        %C_21 = memref.view %bank0[%c8192_15][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_22 = arith.constant 4160 : index
+        %B_15 = memref.view %bank0[%c4160_22][] : memref<3416128xi8> to memref<2048xbf16>
+        %c8256_15 = arith.constant 8256 : index
+        %C_21 = memref.view %bank0[%c8256_15][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_21, %B_15, %C_21) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_afa76827 {
         %c902852608 = arith.constant 902852608 : index
         %A_22 = memref.view %residents0[%c902852608][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c4096_23 = arith.constant 4096 : index
-        %B_16 = memref.view %bank0[%c4096_23][] : memref<3416064xi8> to memref<2048xbf16>
-        %c12288_6 = arith.constant 12288 : index
-        %C_22 = memref.view %bank0[%c12288_6][] : memref<3416064xi8> to memref<512xbf16>
+        %c4160_23 = arith.constant 4160 : index
+        %B_16 = memref.view %bank0[%c4160_23][] : memref<3416128xi8> to memref<2048xbf16>
+        %c12352_6 = arith.constant 12352 : index
+        %C_22 = memref.view %bank0[%c12352_6][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_22, %B_16, %C_22) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
         %c904949760 = arith.constant 904949760 : index
         %A_23 = memref.view %residents0[%c904949760][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c13312_6 = arith.constant 13312 : index
-        %C_23 = memref.view %bank0[%c13312_6][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_6 = arith.constant 13376 : index
+        %C_23 = memref.view %bank0[%c13376_6][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_23, %B_16, %C_23) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
       }
       aiex.configure @RoPE_2e4932c2 {
-        %c8192_16 = arith.constant 8192 : index
-        %x_24 = memref.view %bank0[%c8192_16][] : memref<3416064xi8> to memref<2048xbf16>
-        %c53248_4 = arith.constant 53248 : index
-        %angles_3 = memref.view %bank0[%c53248_4][] : memref<3416064xi8> to memref<64xbf16>
-        %c4096_24 = arith.constant 4096 : index
-        %y_33 = memref.view %bank0[%c4096_24][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_16 = arith.constant 8256 : index
+        %x_24 = memref.view %bank0[%c8256_16][] : memref<3416128xi8> to memref<2048xbf16>
+        %c53312_4 = arith.constant 53312 : index
+        %angles_3 = memref.view %bank0[%c53312_4][] : memref<3416128xi8> to memref<64xbf16>
+        %c4160_24 = arith.constant 4160 : index
+        %y_33 = memref.view %bank0[%c4160_24][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_24, %angles_3, %y_33) : (memref<2048xbf16>, memref<64xbf16>, memref<2048xbf16>)
-        %c12288_7 = arith.constant 12288 : index
-        %x_25 = memref.view %bank0[%c12288_7][] : memref<3416064xi8> to memref<512xbf16>
-        %y_34 = memref.view %bank0[%c8192_16][] : memref<3416064xi8> to memref<512xbf16>
+        %c12352_7 = arith.constant 12352 : index
+        %x_25 = memref.view %bank0[%c12352_7][] : memref<3416128xi8> to memref<512xbf16>
+        %y_34 = memref.view %bank0[%c8256_16][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence1(%x_25, %angles_3, %y_34) : (memref<512xbf16>, memref<64xbf16>, memref<512xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c8192_17 = arith.constant 8192 : index
-        %x_26 = memref.view %bank0[%c8192_17][] : memref<3416064xi8> to memref<512xbf16>
+        %c8256_17 = arith.constant 8256 : index
+        %x_26 = memref.view %bank0[%c8256_17][] : memref<3416128xi8> to memref<512xbf16>
         %c2677149696 = arith.constant 2677149696 : index
         %y_35 = memref.view %residents0[%c2677149696][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_26, %y_35) : (memref<512xbf16>, memref<16777216xbf16>)
-        %c13312_7 = arith.constant 13312 : index
-        %x_27 = memref.view %bank0[%c13312_7][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_7 = arith.constant 13376 : index
+        %x_27 = memref.view %bank0[%c13376_7][] : memref<3416128xi8> to memref<512xbf16>
         %c2710704128 = arith.constant 2710704128 : index
         %y_36 = memref.view %residents0[%c2710704128][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_27, %y_36) : (memref<512xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_f2963d51 {
-        %c4096_25 = arith.constant 4096 : index
-        %Q_3 = memref.view %bank0[%c4096_25][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_25 = arith.constant 4160 : index
+        %Q_3 = memref.view %bank0[%c4160_25][] : memref<3416128xi8> to memref<2048xbf16>
         %c2677149696_1 = arith.constant 2677149696 : index
         %K_3 = memref.view %residents0[%c2677149696_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c2710704128_1 = arith.constant 2710704128 : index
         %V_3 = memref.view %residents0[%c2710704128_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c8192_18 = arith.constant 8192 : index
-        %O_3 = memref.view %bank0[%c8192_18][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_18 = arith.constant 8256 : index
+        %O_3 = memref.view %bank0[%c8256_18][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%Q_3, %K_3, %V_3, %O_3) : (memref<2048xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c907046912 = arith.constant 907046912 : index
         %A_24 = memref.view %residents0[%c907046912][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c8192_19 = arith.constant 8192 : index
-        %B_17 = memref.view %bank0[%c8192_19][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_26 = arith.constant 4096 : index
-        %C_24 = memref.view %bank0[%c4096_26][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_19 = arith.constant 8256 : index
+        %B_17 = memref.view %bank0[%c8256_19][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_26 = arith.constant 4160 : index
+        %C_24 = memref.view %bank0[%c4160_26][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_24, %B_17, %C_24) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_23 = arith.constant 0 : index
-        %a_9 = memref.view %bank0[%c0_23][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_27 = arith.constant 4096 : index
-        %b_9 = memref.view %bank0[%c4096_27][] : memref<3416064xi8> to memref<2048xbf16>
-        %c49152_9 = arith.constant 49152 : index
-        %y_37 = memref.view %bank0[%c49152_9][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_23 = arith.constant 64 : index
+        %a_9 = memref.view %bank0[%c64_23][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_27 = arith.constant 4160 : index
+        %b_9 = memref.view %bank0[%c4160_27][] : memref<3416128xi8> to memref<2048xbf16>
+        %c49216_9 = arith.constant 49216 : index
+        %y_37 = memref.view %bank0[%c49216_9][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_9, %b_9, %y_37) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c49152_10 = arith.constant 49152 : index
-        %x_28 = memref.view %bank0[%c49152_10][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_10 = arith.constant 49216 : index
+        %x_28 = memref.view %bank0[%c49216_10][] : memref<3416128xi8> to memref<2048xbf16>
         %c915435520 = arith.constant 915435520 : index
         %weight_7 = memref.view %residents0[%c915435520][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c32768_12 = arith.constant 32768 : index
-        %y_38 = memref.view %bank0[%c32768_12][] : memref<3416064xi8> to memref<2048xbf16>
+        %c32832_12 = arith.constant 32832 : index
+        %y_38 = memref.view %bank0[%c32832_12][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_28, %weight_7, %y_38) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_cfcd376d {
         %c915439616 = arith.constant 915439616 : index
         %A_25 = memref.view %residents0[%c915439616][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c32768_13 = arith.constant 32768 : index
-        %B_18 = memref.view %bank0[%c32768_13][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_24 = arith.constant 0 : index
-        %C_25 = memref.view %bank0[%c0_24][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_13 = arith.constant 32832 : index
+        %B_18 = memref.view %bank0[%c32832_13][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_24 = arith.constant 64 : index
+        %C_25 = memref.view %bank0[%c64_24][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_25, %B_18, %C_25) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
         %c948994048 = arith.constant 948994048 : index
         %A_26 = memref.view %residents0[%c948994048][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c16384_12 = arith.constant 16384 : index
-        %C_26 = memref.view %bank0[%c16384_12][] : memref<3416064xi8> to memref<8192xbf16>
+        %c16448_12 = arith.constant 16448 : index
+        %C_26 = memref.view %bank0[%c16448_12][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_26, %B_18, %C_26) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
       }
       aiex.configure @SiLU_46449fd9 {
-        %c0_25 = arith.constant 0 : index
-        %x_29 = memref.view %bank0[%c0_25][] : memref<3416064xi8> to memref<8192xbf16>
-        %c32768_14 = arith.constant 32768 : index
-        %y_39 = memref.view %bank0[%c32768_14][] : memref<3416064xi8> to memref<8192xbf16>
+        %c64_25 = arith.constant 64 : index
+        %x_29 = memref.view %bank0[%c64_25][] : memref<3416128xi8> to memref<8192xbf16>
+        %c32832_14 = arith.constant 32832 : index
+        %y_39 = memref.view %bank0[%c32832_14][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%x_29, %y_39) : (memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @ElementwiseMul_ccb54f8d {
-        %c32768_15 = arith.constant 32768 : index
-        %a_10 = memref.view %bank0[%c32768_15][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_13 = arith.constant 16384 : index
-        %b_10 = memref.view %bank0[%c16384_13][] : memref<3416064xi8> to memref<8192xbf16>
-        %c0_26 = arith.constant 0 : index
-        %y_40 = memref.view %bank0[%c0_26][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_15 = arith.constant 32832 : index
+        %a_10 = memref.view %bank0[%c32832_15][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_13 = arith.constant 16448 : index
+        %b_10 = memref.view %bank0[%c16448_13][] : memref<3416128xi8> to memref<8192xbf16>
+        %c64_26 = arith.constant 64 : index
+        %y_40 = memref.view %bank0[%c64_26][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%a_10, %b_10, %y_40) : (memref<8192xbf16>, memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @GEMV_3e177417 {
         %c982548480 = arith.constant 982548480 : index
         %A_27 = memref.view %residents0[%c982548480][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_27 = arith.constant 0 : index
-        %B_19 = memref.view %bank0[%c0_27][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_14 = arith.constant 16384 : index
-        %C_27 = memref.view %bank0[%c16384_14][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_27 = arith.constant 64 : index
+        %B_19 = memref.view %bank0[%c64_27][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_14 = arith.constant 16448 : index
+        %C_27 = memref.view %bank0[%c16448_14][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_27, %B_19, %C_27) : (memref<16777216xbf16>, memref<8192xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c49152_11 = arith.constant 49152 : index
-        %a_11 = memref.view %bank0[%c49152_11][] : memref<3416064xi8> to memref<2048xbf16>
-        %c16384_15 = arith.constant 16384 : index
-        %b_11 = memref.view %bank0[%c16384_15][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_28 = arith.constant 0 : index
-        %y_41 = memref.view %bank0[%c0_28][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_11 = arith.constant 49216 : index
+        %a_11 = memref.view %bank0[%c49216_11][] : memref<3416128xi8> to memref<2048xbf16>
+        %c16448_15 = arith.constant 16448 : index
+        %b_11 = memref.view %bank0[%c16448_15][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_28 = arith.constant 64 : index
+        %y_41 = memref.view %bank0[%c64_28][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_11, %b_11, %y_41) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c0_29 = arith.constant 0 : index
-        %x_30 = memref.view %bank0[%c0_29][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_29 = arith.constant 64 : index
+        %x_30 = memref.view %bank0[%c64_29][] : memref<3416128xi8> to memref<2048xbf16>
         %c1016102912 = arith.constant 1016102912 : index
         %weight_8 = memref.view %residents0[%c1016102912][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c4096_28 = arith.constant 4096 : index
-        %y_42 = memref.view %bank0[%c4096_28][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_28 = arith.constant 4160 : index
+        %y_42 = memref.view %bank0[%c4160_28][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_30, %weight_8, %y_42) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c1016107008 = arith.constant 1016107008 : index
         %A_28 = memref.view %residents0[%c1016107008][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c4096_29 = arith.constant 4096 : index
-        %B_20 = memref.view %bank0[%c4096_29][] : memref<3416064xi8> to memref<2048xbf16>
-        %c8192_20 = arith.constant 8192 : index
-        %C_28 = memref.view %bank0[%c8192_20][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_29 = arith.constant 4160 : index
+        %B_20 = memref.view %bank0[%c4160_29][] : memref<3416128xi8> to memref<2048xbf16>
+        %c8256_20 = arith.constant 8256 : index
+        %C_28 = memref.view %bank0[%c8256_20][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_28, %B_20, %C_28) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_afa76827 {
         %c1024495616 = arith.constant 1024495616 : index
         %A_29 = memref.view %residents0[%c1024495616][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c4096_30 = arith.constant 4096 : index
-        %B_21 = memref.view %bank0[%c4096_30][] : memref<3416064xi8> to memref<2048xbf16>
-        %c12288_8 = arith.constant 12288 : index
-        %C_29 = memref.view %bank0[%c12288_8][] : memref<3416064xi8> to memref<512xbf16>
+        %c4160_30 = arith.constant 4160 : index
+        %B_21 = memref.view %bank0[%c4160_30][] : memref<3416128xi8> to memref<2048xbf16>
+        %c12352_8 = arith.constant 12352 : index
+        %C_29 = memref.view %bank0[%c12352_8][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_29, %B_21, %C_29) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
         %c1026592768 = arith.constant 1026592768 : index
         %A_30 = memref.view %residents0[%c1026592768][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c13312_8 = arith.constant 13312 : index
-        %C_30 = memref.view %bank0[%c13312_8][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_8 = arith.constant 13376 : index
+        %C_30 = memref.view %bank0[%c13376_8][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_30, %B_21, %C_30) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
       }
       aiex.configure @RoPE_2e4932c2 {
-        %c8192_21 = arith.constant 8192 : index
-        %x_31 = memref.view %bank0[%c8192_21][] : memref<3416064xi8> to memref<2048xbf16>
-        %c53248_5 = arith.constant 53248 : index
-        %angles_4 = memref.view %bank0[%c53248_5][] : memref<3416064xi8> to memref<64xbf16>
-        %c4096_31 = arith.constant 4096 : index
-        %y_43 = memref.view %bank0[%c4096_31][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_21 = arith.constant 8256 : index
+        %x_31 = memref.view %bank0[%c8256_21][] : memref<3416128xi8> to memref<2048xbf16>
+        %c53312_5 = arith.constant 53312 : index
+        %angles_4 = memref.view %bank0[%c53312_5][] : memref<3416128xi8> to memref<64xbf16>
+        %c4160_31 = arith.constant 4160 : index
+        %y_43 = memref.view %bank0[%c4160_31][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_31, %angles_4, %y_43) : (memref<2048xbf16>, memref<64xbf16>, memref<2048xbf16>)
-        %c12288_9 = arith.constant 12288 : index
-        %x_32 = memref.view %bank0[%c12288_9][] : memref<3416064xi8> to memref<512xbf16>
-        %y_44 = memref.view %bank0[%c8192_21][] : memref<3416064xi8> to memref<512xbf16>
+        %c12352_9 = arith.constant 12352 : index
+        %x_32 = memref.view %bank0[%c12352_9][] : memref<3416128xi8> to memref<512xbf16>
+        %y_44 = memref.view %bank0[%c8256_21][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence1(%x_32, %angles_4, %y_44) : (memref<512xbf16>, memref<64xbf16>, memref<512xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c8192_22 = arith.constant 8192 : index
-        %x_33 = memref.view %bank0[%c8192_22][] : memref<3416064xi8> to memref<512xbf16>
+        %c8256_22 = arith.constant 8256 : index
+        %x_33 = memref.view %bank0[%c8256_22][] : memref<3416128xi8> to memref<512xbf16>
         %c2744258560 = arith.constant 2744258560 : index
         %y_45 = memref.view %residents0[%c2744258560][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_33, %y_45) : (memref<512xbf16>, memref<16777216xbf16>)
-        %c13312_9 = arith.constant 13312 : index
-        %x_34 = memref.view %bank0[%c13312_9][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_9 = arith.constant 13376 : index
+        %x_34 = memref.view %bank0[%c13376_9][] : memref<3416128xi8> to memref<512xbf16>
         %c2777812992 = arith.constant 2777812992 : index
         %y_46 = memref.view %residents0[%c2777812992][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_34, %y_46) : (memref<512xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_f2963d51 {
-        %c4096_32 = arith.constant 4096 : index
-        %Q_4 = memref.view %bank0[%c4096_32][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_32 = arith.constant 4160 : index
+        %Q_4 = memref.view %bank0[%c4160_32][] : memref<3416128xi8> to memref<2048xbf16>
         %c2744258560_1 = arith.constant 2744258560 : index
         %K_4 = memref.view %residents0[%c2744258560_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c2777812992_1 = arith.constant 2777812992 : index
         %V_4 = memref.view %residents0[%c2777812992_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c8192_23 = arith.constant 8192 : index
-        %O_4 = memref.view %bank0[%c8192_23][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_23 = arith.constant 8256 : index
+        %O_4 = memref.view %bank0[%c8256_23][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%Q_4, %K_4, %V_4, %O_4) : (memref<2048xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c1028689920 = arith.constant 1028689920 : index
         %A_31 = memref.view %residents0[%c1028689920][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c8192_24 = arith.constant 8192 : index
-        %B_22 = memref.view %bank0[%c8192_24][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_33 = arith.constant 4096 : index
-        %C_31 = memref.view %bank0[%c4096_33][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_24 = arith.constant 8256 : index
+        %B_22 = memref.view %bank0[%c8256_24][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_33 = arith.constant 4160 : index
+        %C_31 = memref.view %bank0[%c4160_33][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_31, %B_22, %C_31) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_30 = arith.constant 0 : index
-        %a_12 = memref.view %bank0[%c0_30][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_34 = arith.constant 4096 : index
-        %b_12 = memref.view %bank0[%c4096_34][] : memref<3416064xi8> to memref<2048xbf16>
-        %c49152_12 = arith.constant 49152 : index
-        %y_47 = memref.view %bank0[%c49152_12][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_30 = arith.constant 64 : index
+        %a_12 = memref.view %bank0[%c64_30][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_34 = arith.constant 4160 : index
+        %b_12 = memref.view %bank0[%c4160_34][] : memref<3416128xi8> to memref<2048xbf16>
+        %c49216_12 = arith.constant 49216 : index
+        %y_47 = memref.view %bank0[%c49216_12][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_12, %b_12, %y_47) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c49152_13 = arith.constant 49152 : index
-        %x_35 = memref.view %bank0[%c49152_13][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_13 = arith.constant 49216 : index
+        %x_35 = memref.view %bank0[%c49216_13][] : memref<3416128xi8> to memref<2048xbf16>
         %c1037078528 = arith.constant 1037078528 : index
         %weight_9 = memref.view %residents0[%c1037078528][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c32768_16 = arith.constant 32768 : index
-        %y_48 = memref.view %bank0[%c32768_16][] : memref<3416064xi8> to memref<2048xbf16>
+        %c32832_16 = arith.constant 32832 : index
+        %y_48 = memref.view %bank0[%c32832_16][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_35, %weight_9, %y_48) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_cfcd376d {
         %c1037082624 = arith.constant 1037082624 : index
         %A_32 = memref.view %residents0[%c1037082624][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c32768_17 = arith.constant 32768 : index
-        %B_23 = memref.view %bank0[%c32768_17][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_31 = arith.constant 0 : index
-        %C_32 = memref.view %bank0[%c0_31][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_17 = arith.constant 32832 : index
+        %B_23 = memref.view %bank0[%c32832_17][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_31 = arith.constant 64 : index
+        %C_32 = memref.view %bank0[%c64_31][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_32, %B_23, %C_32) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
         %c1070637056 = arith.constant 1070637056 : index
         %A_33 = memref.view %residents0[%c1070637056][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c16384_16 = arith.constant 16384 : index
-        %C_33 = memref.view %bank0[%c16384_16][] : memref<3416064xi8> to memref<8192xbf16>
+        %c16448_16 = arith.constant 16448 : index
+        %C_33 = memref.view %bank0[%c16448_16][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_33, %B_23, %C_33) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
       }
       aiex.configure @SiLU_46449fd9 {
-        %c0_32 = arith.constant 0 : index
-        %x_36 = memref.view %bank0[%c0_32][] : memref<3416064xi8> to memref<8192xbf16>
-        %c32768_18 = arith.constant 32768 : index
-        %y_49 = memref.view %bank0[%c32768_18][] : memref<3416064xi8> to memref<8192xbf16>
+        %c64_32 = arith.constant 64 : index
+        %x_36 = memref.view %bank0[%c64_32][] : memref<3416128xi8> to memref<8192xbf16>
+        %c32832_18 = arith.constant 32832 : index
+        %y_49 = memref.view %bank0[%c32832_18][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%x_36, %y_49) : (memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @ElementwiseMul_ccb54f8d {
-        %c32768_19 = arith.constant 32768 : index
-        %a_13 = memref.view %bank0[%c32768_19][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_17 = arith.constant 16384 : index
-        %b_13 = memref.view %bank0[%c16384_17][] : memref<3416064xi8> to memref<8192xbf16>
-        %c0_33 = arith.constant 0 : index
-        %y_50 = memref.view %bank0[%c0_33][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_19 = arith.constant 32832 : index
+        %a_13 = memref.view %bank0[%c32832_19][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_17 = arith.constant 16448 : index
+        %b_13 = memref.view %bank0[%c16448_17][] : memref<3416128xi8> to memref<8192xbf16>
+        %c64_33 = arith.constant 64 : index
+        %y_50 = memref.view %bank0[%c64_33][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%a_13, %b_13, %y_50) : (memref<8192xbf16>, memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @GEMV_3e177417 {
         %c1104191488 = arith.constant 1104191488 : index
         %A_34 = memref.view %residents0[%c1104191488][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_34 = arith.constant 0 : index
-        %B_24 = memref.view %bank0[%c0_34][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_18 = arith.constant 16384 : index
-        %C_34 = memref.view %bank0[%c16384_18][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_34 = arith.constant 64 : index
+        %B_24 = memref.view %bank0[%c64_34][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_18 = arith.constant 16448 : index
+        %C_34 = memref.view %bank0[%c16448_18][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_34, %B_24, %C_34) : (memref<16777216xbf16>, memref<8192xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c49152_14 = arith.constant 49152 : index
-        %a_14 = memref.view %bank0[%c49152_14][] : memref<3416064xi8> to memref<2048xbf16>
-        %c16384_19 = arith.constant 16384 : index
-        %b_14 = memref.view %bank0[%c16384_19][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_35 = arith.constant 0 : index
-        %y_51 = memref.view %bank0[%c0_35][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_14 = arith.constant 49216 : index
+        %a_14 = memref.view %bank0[%c49216_14][] : memref<3416128xi8> to memref<2048xbf16>
+        %c16448_19 = arith.constant 16448 : index
+        %b_14 = memref.view %bank0[%c16448_19][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_35 = arith.constant 64 : index
+        %y_51 = memref.view %bank0[%c64_35][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_14, %b_14, %y_51) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c0_36 = arith.constant 0 : index
-        %x_37 = memref.view %bank0[%c0_36][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_36 = arith.constant 64 : index
+        %x_37 = memref.view %bank0[%c64_36][] : memref<3416128xi8> to memref<2048xbf16>
         %c1137745920 = arith.constant 1137745920 : index
         %weight_10 = memref.view %residents0[%c1137745920][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c4096_35 = arith.constant 4096 : index
-        %y_52 = memref.view %bank0[%c4096_35][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_35 = arith.constant 4160 : index
+        %y_52 = memref.view %bank0[%c4160_35][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_37, %weight_10, %y_52) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c1137750016 = arith.constant 1137750016 : index
         %A_35 = memref.view %residents0[%c1137750016][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c4096_36 = arith.constant 4096 : index
-        %B_25 = memref.view %bank0[%c4096_36][] : memref<3416064xi8> to memref<2048xbf16>
-        %c8192_25 = arith.constant 8192 : index
-        %C_35 = memref.view %bank0[%c8192_25][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_36 = arith.constant 4160 : index
+        %B_25 = memref.view %bank0[%c4160_36][] : memref<3416128xi8> to memref<2048xbf16>
+        %c8256_25 = arith.constant 8256 : index
+        %C_35 = memref.view %bank0[%c8256_25][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_35, %B_25, %C_35) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_afa76827 {
         %c1146138624 = arith.constant 1146138624 : index
         %A_36 = memref.view %residents0[%c1146138624][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c4096_37 = arith.constant 4096 : index
-        %B_26 = memref.view %bank0[%c4096_37][] : memref<3416064xi8> to memref<2048xbf16>
-        %c12288_10 = arith.constant 12288 : index
-        %C_36 = memref.view %bank0[%c12288_10][] : memref<3416064xi8> to memref<512xbf16>
+        %c4160_37 = arith.constant 4160 : index
+        %B_26 = memref.view %bank0[%c4160_37][] : memref<3416128xi8> to memref<2048xbf16>
+        %c12352_10 = arith.constant 12352 : index
+        %C_36 = memref.view %bank0[%c12352_10][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_36, %B_26, %C_36) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
         %c1148235776 = arith.constant 1148235776 : index
         %A_37 = memref.view %residents0[%c1148235776][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c13312_10 = arith.constant 13312 : index
-        %C_37 = memref.view %bank0[%c13312_10][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_10 = arith.constant 13376 : index
+        %C_37 = memref.view %bank0[%c13376_10][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_37, %B_26, %C_37) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
       }
       aiex.configure @RoPE_2e4932c2 {
-        %c8192_26 = arith.constant 8192 : index
-        %x_38 = memref.view %bank0[%c8192_26][] : memref<3416064xi8> to memref<2048xbf16>
-        %c53248_6 = arith.constant 53248 : index
-        %angles_5 = memref.view %bank0[%c53248_6][] : memref<3416064xi8> to memref<64xbf16>
-        %c4096_38 = arith.constant 4096 : index
-        %y_53 = memref.view %bank0[%c4096_38][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_26 = arith.constant 8256 : index
+        %x_38 = memref.view %bank0[%c8256_26][] : memref<3416128xi8> to memref<2048xbf16>
+        %c53312_6 = arith.constant 53312 : index
+        %angles_5 = memref.view %bank0[%c53312_6][] : memref<3416128xi8> to memref<64xbf16>
+        %c4160_38 = arith.constant 4160 : index
+        %y_53 = memref.view %bank0[%c4160_38][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_38, %angles_5, %y_53) : (memref<2048xbf16>, memref<64xbf16>, memref<2048xbf16>)
-        %c12288_11 = arith.constant 12288 : index
-        %x_39 = memref.view %bank0[%c12288_11][] : memref<3416064xi8> to memref<512xbf16>
-        %y_54 = memref.view %bank0[%c8192_26][] : memref<3416064xi8> to memref<512xbf16>
+        %c12352_11 = arith.constant 12352 : index
+        %x_39 = memref.view %bank0[%c12352_11][] : memref<3416128xi8> to memref<512xbf16>
+        %y_54 = memref.view %bank0[%c8256_26][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence1(%x_39, %angles_5, %y_54) : (memref<512xbf16>, memref<64xbf16>, memref<512xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c8192_27 = arith.constant 8192 : index
-        %x_40 = memref.view %bank0[%c8192_27][] : memref<3416064xi8> to memref<512xbf16>
+        %c8256_27 = arith.constant 8256 : index
+        %x_40 = memref.view %bank0[%c8256_27][] : memref<3416128xi8> to memref<512xbf16>
         %c2811367424 = arith.constant 2811367424 : index
         %y_55 = memref.view %residents0[%c2811367424][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_40, %y_55) : (memref<512xbf16>, memref<16777216xbf16>)
-        %c13312_11 = arith.constant 13312 : index
-        %x_41 = memref.view %bank0[%c13312_11][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_11 = arith.constant 13376 : index
+        %x_41 = memref.view %bank0[%c13376_11][] : memref<3416128xi8> to memref<512xbf16>
         %c2844921856 = arith.constant 2844921856 : index
         %y_56 = memref.view %residents0[%c2844921856][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_41, %y_56) : (memref<512xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_f2963d51 {
-        %c4096_39 = arith.constant 4096 : index
-        %Q_5 = memref.view %bank0[%c4096_39][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_39 = arith.constant 4160 : index
+        %Q_5 = memref.view %bank0[%c4160_39][] : memref<3416128xi8> to memref<2048xbf16>
         %c2811367424_1 = arith.constant 2811367424 : index
         %K_5 = memref.view %residents0[%c2811367424_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c2844921856_1 = arith.constant 2844921856 : index
         %V_5 = memref.view %residents0[%c2844921856_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c8192_28 = arith.constant 8192 : index
-        %O_5 = memref.view %bank0[%c8192_28][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_28 = arith.constant 8256 : index
+        %O_5 = memref.view %bank0[%c8256_28][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%Q_5, %K_5, %V_5, %O_5) : (memref<2048xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c1150332928 = arith.constant 1150332928 : index
         %A_38 = memref.view %residents0[%c1150332928][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c8192_29 = arith.constant 8192 : index
-        %B_27 = memref.view %bank0[%c8192_29][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_40 = arith.constant 4096 : index
-        %C_38 = memref.view %bank0[%c4096_40][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_29 = arith.constant 8256 : index
+        %B_27 = memref.view %bank0[%c8256_29][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_40 = arith.constant 4160 : index
+        %C_38 = memref.view %bank0[%c4160_40][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_38, %B_27, %C_38) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_37 = arith.constant 0 : index
-        %a_15 = memref.view %bank0[%c0_37][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_41 = arith.constant 4096 : index
-        %b_15 = memref.view %bank0[%c4096_41][] : memref<3416064xi8> to memref<2048xbf16>
-        %c49152_15 = arith.constant 49152 : index
-        %y_57 = memref.view %bank0[%c49152_15][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_37 = arith.constant 64 : index
+        %a_15 = memref.view %bank0[%c64_37][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_41 = arith.constant 4160 : index
+        %b_15 = memref.view %bank0[%c4160_41][] : memref<3416128xi8> to memref<2048xbf16>
+        %c49216_15 = arith.constant 49216 : index
+        %y_57 = memref.view %bank0[%c49216_15][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_15, %b_15, %y_57) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c49152_16 = arith.constant 49152 : index
-        %x_42 = memref.view %bank0[%c49152_16][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_16 = arith.constant 49216 : index
+        %x_42 = memref.view %bank0[%c49216_16][] : memref<3416128xi8> to memref<2048xbf16>
         %c1158721536 = arith.constant 1158721536 : index
         %weight_11 = memref.view %residents0[%c1158721536][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c32768_20 = arith.constant 32768 : index
-        %y_58 = memref.view %bank0[%c32768_20][] : memref<3416064xi8> to memref<2048xbf16>
+        %c32832_20 = arith.constant 32832 : index
+        %y_58 = memref.view %bank0[%c32832_20][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_42, %weight_11, %y_58) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_cfcd376d {
         %c1158725632 = arith.constant 1158725632 : index
         %A_39 = memref.view %residents0[%c1158725632][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c32768_21 = arith.constant 32768 : index
-        %B_28 = memref.view %bank0[%c32768_21][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_38 = arith.constant 0 : index
-        %C_39 = memref.view %bank0[%c0_38][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_21 = arith.constant 32832 : index
+        %B_28 = memref.view %bank0[%c32832_21][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_38 = arith.constant 64 : index
+        %C_39 = memref.view %bank0[%c64_38][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_39, %B_28, %C_39) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
         %c1192280064 = arith.constant 1192280064 : index
         %A_40 = memref.view %residents0[%c1192280064][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c16384_20 = arith.constant 16384 : index
-        %C_40 = memref.view %bank0[%c16384_20][] : memref<3416064xi8> to memref<8192xbf16>
+        %c16448_20 = arith.constant 16448 : index
+        %C_40 = memref.view %bank0[%c16448_20][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_40, %B_28, %C_40) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
       }
       aiex.configure @SiLU_46449fd9 {
-        %c0_39 = arith.constant 0 : index
-        %x_43 = memref.view %bank0[%c0_39][] : memref<3416064xi8> to memref<8192xbf16>
-        %c32768_22 = arith.constant 32768 : index
-        %y_59 = memref.view %bank0[%c32768_22][] : memref<3416064xi8> to memref<8192xbf16>
+        %c64_39 = arith.constant 64 : index
+        %x_43 = memref.view %bank0[%c64_39][] : memref<3416128xi8> to memref<8192xbf16>
+        %c32832_22 = arith.constant 32832 : index
+        %y_59 = memref.view %bank0[%c32832_22][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%x_43, %y_59) : (memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @ElementwiseMul_ccb54f8d {
-        %c32768_23 = arith.constant 32768 : index
-        %a_16 = memref.view %bank0[%c32768_23][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_21 = arith.constant 16384 : index
-        %b_16 = memref.view %bank0[%c16384_21][] : memref<3416064xi8> to memref<8192xbf16>
-        %c0_40 = arith.constant 0 : index
-        %y_60 = memref.view %bank0[%c0_40][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_23 = arith.constant 32832 : index
+        %a_16 = memref.view %bank0[%c32832_23][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_21 = arith.constant 16448 : index
+        %b_16 = memref.view %bank0[%c16448_21][] : memref<3416128xi8> to memref<8192xbf16>
+        %c64_40 = arith.constant 64 : index
+        %y_60 = memref.view %bank0[%c64_40][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%a_16, %b_16, %y_60) : (memref<8192xbf16>, memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @GEMV_3e177417 {
         %c1225834496 = arith.constant 1225834496 : index
         %A_41 = memref.view %residents0[%c1225834496][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_41 = arith.constant 0 : index
-        %B_29 = memref.view %bank0[%c0_41][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_22 = arith.constant 16384 : index
-        %C_41 = memref.view %bank0[%c16384_22][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_41 = arith.constant 64 : index
+        %B_29 = memref.view %bank0[%c64_41][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_22 = arith.constant 16448 : index
+        %C_41 = memref.view %bank0[%c16448_22][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_41, %B_29, %C_41) : (memref<16777216xbf16>, memref<8192xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c49152_17 = arith.constant 49152 : index
-        %a_17 = memref.view %bank0[%c49152_17][] : memref<3416064xi8> to memref<2048xbf16>
-        %c16384_23 = arith.constant 16384 : index
-        %b_17 = memref.view %bank0[%c16384_23][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_42 = arith.constant 0 : index
-        %y_61 = memref.view %bank0[%c0_42][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_17 = arith.constant 49216 : index
+        %a_17 = memref.view %bank0[%c49216_17][] : memref<3416128xi8> to memref<2048xbf16>
+        %c16448_23 = arith.constant 16448 : index
+        %b_17 = memref.view %bank0[%c16448_23][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_42 = arith.constant 64 : index
+        %y_61 = memref.view %bank0[%c64_42][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_17, %b_17, %y_61) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c0_43 = arith.constant 0 : index
-        %x_44 = memref.view %bank0[%c0_43][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_43 = arith.constant 64 : index
+        %x_44 = memref.view %bank0[%c64_43][] : memref<3416128xi8> to memref<2048xbf16>
         %c1259388928 = arith.constant 1259388928 : index
         %weight_12 = memref.view %residents0[%c1259388928][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c4096_42 = arith.constant 4096 : index
-        %y_62 = memref.view %bank0[%c4096_42][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_42 = arith.constant 4160 : index
+        %y_62 = memref.view %bank0[%c4160_42][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_44, %weight_12, %y_62) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c1259393024 = arith.constant 1259393024 : index
         %A_42 = memref.view %residents0[%c1259393024][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c4096_43 = arith.constant 4096 : index
-        %B_30 = memref.view %bank0[%c4096_43][] : memref<3416064xi8> to memref<2048xbf16>
-        %c8192_30 = arith.constant 8192 : index
-        %C_42 = memref.view %bank0[%c8192_30][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_43 = arith.constant 4160 : index
+        %B_30 = memref.view %bank0[%c4160_43][] : memref<3416128xi8> to memref<2048xbf16>
+        %c8256_30 = arith.constant 8256 : index
+        %C_42 = memref.view %bank0[%c8256_30][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_42, %B_30, %C_42) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_afa76827 {
         %c1267781632 = arith.constant 1267781632 : index
         %A_43 = memref.view %residents0[%c1267781632][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c4096_44 = arith.constant 4096 : index
-        %B_31 = memref.view %bank0[%c4096_44][] : memref<3416064xi8> to memref<2048xbf16>
-        %c12288_12 = arith.constant 12288 : index
-        %C_43 = memref.view %bank0[%c12288_12][] : memref<3416064xi8> to memref<512xbf16>
+        %c4160_44 = arith.constant 4160 : index
+        %B_31 = memref.view %bank0[%c4160_44][] : memref<3416128xi8> to memref<2048xbf16>
+        %c12352_12 = arith.constant 12352 : index
+        %C_43 = memref.view %bank0[%c12352_12][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_43, %B_31, %C_43) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
         %c1269878784 = arith.constant 1269878784 : index
         %A_44 = memref.view %residents0[%c1269878784][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c13312_12 = arith.constant 13312 : index
-        %C_44 = memref.view %bank0[%c13312_12][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_12 = arith.constant 13376 : index
+        %C_44 = memref.view %bank0[%c13376_12][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_44, %B_31, %C_44) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
       }
       aiex.configure @RoPE_2e4932c2 {
-        %c8192_31 = arith.constant 8192 : index
-        %x_45 = memref.view %bank0[%c8192_31][] : memref<3416064xi8> to memref<2048xbf16>
-        %c53248_7 = arith.constant 53248 : index
-        %angles_6 = memref.view %bank0[%c53248_7][] : memref<3416064xi8> to memref<64xbf16>
-        %c4096_45 = arith.constant 4096 : index
-        %y_63 = memref.view %bank0[%c4096_45][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_31 = arith.constant 8256 : index
+        %x_45 = memref.view %bank0[%c8256_31][] : memref<3416128xi8> to memref<2048xbf16>
+        %c53312_7 = arith.constant 53312 : index
+        %angles_6 = memref.view %bank0[%c53312_7][] : memref<3416128xi8> to memref<64xbf16>
+        %c4160_45 = arith.constant 4160 : index
+        %y_63 = memref.view %bank0[%c4160_45][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_45, %angles_6, %y_63) : (memref<2048xbf16>, memref<64xbf16>, memref<2048xbf16>)
-        %c12288_13 = arith.constant 12288 : index
-        %x_46 = memref.view %bank0[%c12288_13][] : memref<3416064xi8> to memref<512xbf16>
-        %y_64 = memref.view %bank0[%c8192_31][] : memref<3416064xi8> to memref<512xbf16>
+        %c12352_13 = arith.constant 12352 : index
+        %x_46 = memref.view %bank0[%c12352_13][] : memref<3416128xi8> to memref<512xbf16>
+        %y_64 = memref.view %bank0[%c8256_31][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence1(%x_46, %angles_6, %y_64) : (memref<512xbf16>, memref<64xbf16>, memref<512xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c8192_32 = arith.constant 8192 : index
-        %x_47 = memref.view %bank0[%c8192_32][] : memref<3416064xi8> to memref<512xbf16>
+        %c8256_32 = arith.constant 8256 : index
+        %x_47 = memref.view %bank0[%c8256_32][] : memref<3416128xi8> to memref<512xbf16>
         %c2878476288 = arith.constant 2878476288 : index
         %y_65 = memref.view %residents0[%c2878476288][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_47, %y_65) : (memref<512xbf16>, memref<16777216xbf16>)
-        %c13312_13 = arith.constant 13312 : index
-        %x_48 = memref.view %bank0[%c13312_13][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_13 = arith.constant 13376 : index
+        %x_48 = memref.view %bank0[%c13376_13][] : memref<3416128xi8> to memref<512xbf16>
         %c2912030720 = arith.constant 2912030720 : index
         %y_66 = memref.view %residents0[%c2912030720][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_48, %y_66) : (memref<512xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_f2963d51 {
-        %c4096_46 = arith.constant 4096 : index
-        %Q_6 = memref.view %bank0[%c4096_46][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_46 = arith.constant 4160 : index
+        %Q_6 = memref.view %bank0[%c4160_46][] : memref<3416128xi8> to memref<2048xbf16>
         %c2878476288_1 = arith.constant 2878476288 : index
         %K_6 = memref.view %residents0[%c2878476288_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c2912030720_1 = arith.constant 2912030720 : index
         %V_6 = memref.view %residents0[%c2912030720_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c8192_33 = arith.constant 8192 : index
-        %O_6 = memref.view %bank0[%c8192_33][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_33 = arith.constant 8256 : index
+        %O_6 = memref.view %bank0[%c8256_33][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%Q_6, %K_6, %V_6, %O_6) : (memref<2048xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c1271975936 = arith.constant 1271975936 : index
         %A_45 = memref.view %residents0[%c1271975936][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c8192_34 = arith.constant 8192 : index
-        %B_32 = memref.view %bank0[%c8192_34][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_47 = arith.constant 4096 : index
-        %C_45 = memref.view %bank0[%c4096_47][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_34 = arith.constant 8256 : index
+        %B_32 = memref.view %bank0[%c8256_34][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_47 = arith.constant 4160 : index
+        %C_45 = memref.view %bank0[%c4160_47][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_45, %B_32, %C_45) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_44 = arith.constant 0 : index
-        %a_18 = memref.view %bank0[%c0_44][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_48 = arith.constant 4096 : index
-        %b_18 = memref.view %bank0[%c4096_48][] : memref<3416064xi8> to memref<2048xbf16>
-        %c49152_18 = arith.constant 49152 : index
-        %y_67 = memref.view %bank0[%c49152_18][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_44 = arith.constant 64 : index
+        %a_18 = memref.view %bank0[%c64_44][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_48 = arith.constant 4160 : index
+        %b_18 = memref.view %bank0[%c4160_48][] : memref<3416128xi8> to memref<2048xbf16>
+        %c49216_18 = arith.constant 49216 : index
+        %y_67 = memref.view %bank0[%c49216_18][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_18, %b_18, %y_67) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c49152_19 = arith.constant 49152 : index
-        %x_49 = memref.view %bank0[%c49152_19][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_19 = arith.constant 49216 : index
+        %x_49 = memref.view %bank0[%c49216_19][] : memref<3416128xi8> to memref<2048xbf16>
         %c1280364544 = arith.constant 1280364544 : index
         %weight_13 = memref.view %residents0[%c1280364544][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c32768_24 = arith.constant 32768 : index
-        %y_68 = memref.view %bank0[%c32768_24][] : memref<3416064xi8> to memref<2048xbf16>
+        %c32832_24 = arith.constant 32832 : index
+        %y_68 = memref.view %bank0[%c32832_24][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_49, %weight_13, %y_68) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_cfcd376d {
         %c1280368640 = arith.constant 1280368640 : index
         %A_46 = memref.view %residents0[%c1280368640][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c32768_25 = arith.constant 32768 : index
-        %B_33 = memref.view %bank0[%c32768_25][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_45 = arith.constant 0 : index
-        %C_46 = memref.view %bank0[%c0_45][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_25 = arith.constant 32832 : index
+        %B_33 = memref.view %bank0[%c32832_25][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_45 = arith.constant 64 : index
+        %C_46 = memref.view %bank0[%c64_45][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_46, %B_33, %C_46) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
         %c1313923072 = arith.constant 1313923072 : index
         %A_47 = memref.view %residents0[%c1313923072][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c16384_24 = arith.constant 16384 : index
-        %C_47 = memref.view %bank0[%c16384_24][] : memref<3416064xi8> to memref<8192xbf16>
+        %c16448_24 = arith.constant 16448 : index
+        %C_47 = memref.view %bank0[%c16448_24][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_47, %B_33, %C_47) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
       }
       aiex.configure @SiLU_46449fd9 {
-        %c0_46 = arith.constant 0 : index
-        %x_50 = memref.view %bank0[%c0_46][] : memref<3416064xi8> to memref<8192xbf16>
-        %c32768_26 = arith.constant 32768 : index
-        %y_69 = memref.view %bank0[%c32768_26][] : memref<3416064xi8> to memref<8192xbf16>
+        %c64_46 = arith.constant 64 : index
+        %x_50 = memref.view %bank0[%c64_46][] : memref<3416128xi8> to memref<8192xbf16>
+        %c32832_26 = arith.constant 32832 : index
+        %y_69 = memref.view %bank0[%c32832_26][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%x_50, %y_69) : (memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @ElementwiseMul_ccb54f8d {
-        %c32768_27 = arith.constant 32768 : index
-        %a_19 = memref.view %bank0[%c32768_27][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_25 = arith.constant 16384 : index
-        %b_19 = memref.view %bank0[%c16384_25][] : memref<3416064xi8> to memref<8192xbf16>
-        %c0_47 = arith.constant 0 : index
-        %y_70 = memref.view %bank0[%c0_47][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_27 = arith.constant 32832 : index
+        %a_19 = memref.view %bank0[%c32832_27][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_25 = arith.constant 16448 : index
+        %b_19 = memref.view %bank0[%c16448_25][] : memref<3416128xi8> to memref<8192xbf16>
+        %c64_47 = arith.constant 64 : index
+        %y_70 = memref.view %bank0[%c64_47][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%a_19, %b_19, %y_70) : (memref<8192xbf16>, memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @GEMV_3e177417 {
         %c1347477504 = arith.constant 1347477504 : index
         %A_48 = memref.view %residents0[%c1347477504][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_48 = arith.constant 0 : index
-        %B_34 = memref.view %bank0[%c0_48][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_26 = arith.constant 16384 : index
-        %C_48 = memref.view %bank0[%c16384_26][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_48 = arith.constant 64 : index
+        %B_34 = memref.view %bank0[%c64_48][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_26 = arith.constant 16448 : index
+        %C_48 = memref.view %bank0[%c16448_26][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_48, %B_34, %C_48) : (memref<16777216xbf16>, memref<8192xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c49152_20 = arith.constant 49152 : index
-        %a_20 = memref.view %bank0[%c49152_20][] : memref<3416064xi8> to memref<2048xbf16>
-        %c16384_27 = arith.constant 16384 : index
-        %b_20 = memref.view %bank0[%c16384_27][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_49 = arith.constant 0 : index
-        %y_71 = memref.view %bank0[%c0_49][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_20 = arith.constant 49216 : index
+        %a_20 = memref.view %bank0[%c49216_20][] : memref<3416128xi8> to memref<2048xbf16>
+        %c16448_27 = arith.constant 16448 : index
+        %b_20 = memref.view %bank0[%c16448_27][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_49 = arith.constant 64 : index
+        %y_71 = memref.view %bank0[%c64_49][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_20, %b_20, %y_71) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c0_50 = arith.constant 0 : index
-        %x_51 = memref.view %bank0[%c0_50][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_50 = arith.constant 64 : index
+        %x_51 = memref.view %bank0[%c64_50][] : memref<3416128xi8> to memref<2048xbf16>
         %c1381031936 = arith.constant 1381031936 : index
         %weight_14 = memref.view %residents0[%c1381031936][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c4096_49 = arith.constant 4096 : index
-        %y_72 = memref.view %bank0[%c4096_49][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_49 = arith.constant 4160 : index
+        %y_72 = memref.view %bank0[%c4160_49][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_51, %weight_14, %y_72) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c1381036032 = arith.constant 1381036032 : index
         %A_49 = memref.view %residents0[%c1381036032][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c4096_50 = arith.constant 4096 : index
-        %B_35 = memref.view %bank0[%c4096_50][] : memref<3416064xi8> to memref<2048xbf16>
-        %c8192_35 = arith.constant 8192 : index
-        %C_49 = memref.view %bank0[%c8192_35][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_50 = arith.constant 4160 : index
+        %B_35 = memref.view %bank0[%c4160_50][] : memref<3416128xi8> to memref<2048xbf16>
+        %c8256_35 = arith.constant 8256 : index
+        %C_49 = memref.view %bank0[%c8256_35][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_49, %B_35, %C_49) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_afa76827 {
         %c1389424640 = arith.constant 1389424640 : index
         %A_50 = memref.view %residents0[%c1389424640][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c4096_51 = arith.constant 4096 : index
-        %B_36 = memref.view %bank0[%c4096_51][] : memref<3416064xi8> to memref<2048xbf16>
-        %c12288_14 = arith.constant 12288 : index
-        %C_50 = memref.view %bank0[%c12288_14][] : memref<3416064xi8> to memref<512xbf16>
+        %c4160_51 = arith.constant 4160 : index
+        %B_36 = memref.view %bank0[%c4160_51][] : memref<3416128xi8> to memref<2048xbf16>
+        %c12352_14 = arith.constant 12352 : index
+        %C_50 = memref.view %bank0[%c12352_14][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_50, %B_36, %C_50) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
         %c1391521792 = arith.constant 1391521792 : index
         %A_51 = memref.view %residents0[%c1391521792][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c13312_14 = arith.constant 13312 : index
-        %C_51 = memref.view %bank0[%c13312_14][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_14 = arith.constant 13376 : index
+        %C_51 = memref.view %bank0[%c13376_14][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_51, %B_36, %C_51) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
       }
       aiex.configure @RoPE_2e4932c2 {
-        %c8192_36 = arith.constant 8192 : index
-        %x_52 = memref.view %bank0[%c8192_36][] : memref<3416064xi8> to memref<2048xbf16>
-        %c53248_8 = arith.constant 53248 : index
-        %angles_7 = memref.view %bank0[%c53248_8][] : memref<3416064xi8> to memref<64xbf16>
-        %c4096_52 = arith.constant 4096 : index
-        %y_73 = memref.view %bank0[%c4096_52][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_36 = arith.constant 8256 : index
+        %x_52 = memref.view %bank0[%c8256_36][] : memref<3416128xi8> to memref<2048xbf16>
+        %c53312_8 = arith.constant 53312 : index
+        %angles_7 = memref.view %bank0[%c53312_8][] : memref<3416128xi8> to memref<64xbf16>
+        %c4160_52 = arith.constant 4160 : index
+        %y_73 = memref.view %bank0[%c4160_52][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_52, %angles_7, %y_73) : (memref<2048xbf16>, memref<64xbf16>, memref<2048xbf16>)
-        %c12288_15 = arith.constant 12288 : index
-        %x_53 = memref.view %bank0[%c12288_15][] : memref<3416064xi8> to memref<512xbf16>
-        %y_74 = memref.view %bank0[%c8192_36][] : memref<3416064xi8> to memref<512xbf16>
+        %c12352_15 = arith.constant 12352 : index
+        %x_53 = memref.view %bank0[%c12352_15][] : memref<3416128xi8> to memref<512xbf16>
+        %y_74 = memref.view %bank0[%c8256_36][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence1(%x_53, %angles_7, %y_74) : (memref<512xbf16>, memref<64xbf16>, memref<512xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c8192_37 = arith.constant 8192 : index
-        %x_54 = memref.view %bank0[%c8192_37][] : memref<3416064xi8> to memref<512xbf16>
+        %c8256_37 = arith.constant 8256 : index
+        %x_54 = memref.view %bank0[%c8256_37][] : memref<3416128xi8> to memref<512xbf16>
         %c2945585152 = arith.constant 2945585152 : index
         %y_75 = memref.view %residents0[%c2945585152][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_54, %y_75) : (memref<512xbf16>, memref<16777216xbf16>)
-        %c13312_15 = arith.constant 13312 : index
-        %x_55 = memref.view %bank0[%c13312_15][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_15 = arith.constant 13376 : index
+        %x_55 = memref.view %bank0[%c13376_15][] : memref<3416128xi8> to memref<512xbf16>
         %c2979139584 = arith.constant 2979139584 : index
         %y_76 = memref.view %residents0[%c2979139584][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_55, %y_76) : (memref<512xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_f2963d51 {
-        %c4096_53 = arith.constant 4096 : index
-        %Q_7 = memref.view %bank0[%c4096_53][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_53 = arith.constant 4160 : index
+        %Q_7 = memref.view %bank0[%c4160_53][] : memref<3416128xi8> to memref<2048xbf16>
         %c2945585152_1 = arith.constant 2945585152 : index
         %K_7 = memref.view %residents0[%c2945585152_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c2979139584_1 = arith.constant 2979139584 : index
         %V_7 = memref.view %residents0[%c2979139584_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c8192_38 = arith.constant 8192 : index
-        %O_7 = memref.view %bank0[%c8192_38][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_38 = arith.constant 8256 : index
+        %O_7 = memref.view %bank0[%c8256_38][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%Q_7, %K_7, %V_7, %O_7) : (memref<2048xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c1393618944 = arith.constant 1393618944 : index
         %A_52 = memref.view %residents0[%c1393618944][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c8192_39 = arith.constant 8192 : index
-        %B_37 = memref.view %bank0[%c8192_39][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_54 = arith.constant 4096 : index
-        %C_52 = memref.view %bank0[%c4096_54][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_39 = arith.constant 8256 : index
+        %B_37 = memref.view %bank0[%c8256_39][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_54 = arith.constant 4160 : index
+        %C_52 = memref.view %bank0[%c4160_54][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_52, %B_37, %C_52) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_51 = arith.constant 0 : index
-        %a_21 = memref.view %bank0[%c0_51][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_55 = arith.constant 4096 : index
-        %b_21 = memref.view %bank0[%c4096_55][] : memref<3416064xi8> to memref<2048xbf16>
-        %c49152_21 = arith.constant 49152 : index
-        %y_77 = memref.view %bank0[%c49152_21][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_51 = arith.constant 64 : index
+        %a_21 = memref.view %bank0[%c64_51][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_55 = arith.constant 4160 : index
+        %b_21 = memref.view %bank0[%c4160_55][] : memref<3416128xi8> to memref<2048xbf16>
+        %c49216_21 = arith.constant 49216 : index
+        %y_77 = memref.view %bank0[%c49216_21][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_21, %b_21, %y_77) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c49152_22 = arith.constant 49152 : index
-        %x_56 = memref.view %bank0[%c49152_22][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_22 = arith.constant 49216 : index
+        %x_56 = memref.view %bank0[%c49216_22][] : memref<3416128xi8> to memref<2048xbf16>
         %c1402007552 = arith.constant 1402007552 : index
         %weight_15 = memref.view %residents0[%c1402007552][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c32768_28 = arith.constant 32768 : index
-        %y_78 = memref.view %bank0[%c32768_28][] : memref<3416064xi8> to memref<2048xbf16>
+        %c32832_28 = arith.constant 32832 : index
+        %y_78 = memref.view %bank0[%c32832_28][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_56, %weight_15, %y_78) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_cfcd376d {
         %c1402011648 = arith.constant 1402011648 : index
         %A_53 = memref.view %residents0[%c1402011648][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c32768_29 = arith.constant 32768 : index
-        %B_38 = memref.view %bank0[%c32768_29][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_52 = arith.constant 0 : index
-        %C_53 = memref.view %bank0[%c0_52][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_29 = arith.constant 32832 : index
+        %B_38 = memref.view %bank0[%c32832_29][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_52 = arith.constant 64 : index
+        %C_53 = memref.view %bank0[%c64_52][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_53, %B_38, %C_53) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
         %c1435566080 = arith.constant 1435566080 : index
         %A_54 = memref.view %residents0[%c1435566080][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c16384_28 = arith.constant 16384 : index
-        %C_54 = memref.view %bank0[%c16384_28][] : memref<3416064xi8> to memref<8192xbf16>
+        %c16448_28 = arith.constant 16448 : index
+        %C_54 = memref.view %bank0[%c16448_28][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_54, %B_38, %C_54) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
       }
       aiex.configure @SiLU_46449fd9 {
-        %c0_53 = arith.constant 0 : index
-        %x_57 = memref.view %bank0[%c0_53][] : memref<3416064xi8> to memref<8192xbf16>
-        %c32768_30 = arith.constant 32768 : index
-        %y_79 = memref.view %bank0[%c32768_30][] : memref<3416064xi8> to memref<8192xbf16>
+        %c64_53 = arith.constant 64 : index
+        %x_57 = memref.view %bank0[%c64_53][] : memref<3416128xi8> to memref<8192xbf16>
+        %c32832_30 = arith.constant 32832 : index
+        %y_79 = memref.view %bank0[%c32832_30][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%x_57, %y_79) : (memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @ElementwiseMul_ccb54f8d {
-        %c32768_31 = arith.constant 32768 : index
-        %a_22 = memref.view %bank0[%c32768_31][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_29 = arith.constant 16384 : index
-        %b_22 = memref.view %bank0[%c16384_29][] : memref<3416064xi8> to memref<8192xbf16>
-        %c0_54 = arith.constant 0 : index
-        %y_80 = memref.view %bank0[%c0_54][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_31 = arith.constant 32832 : index
+        %a_22 = memref.view %bank0[%c32832_31][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_29 = arith.constant 16448 : index
+        %b_22 = memref.view %bank0[%c16448_29][] : memref<3416128xi8> to memref<8192xbf16>
+        %c64_54 = arith.constant 64 : index
+        %y_80 = memref.view %bank0[%c64_54][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%a_22, %b_22, %y_80) : (memref<8192xbf16>, memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @GEMV_3e177417 {
         %c1469120512 = arith.constant 1469120512 : index
         %A_55 = memref.view %residents0[%c1469120512][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_55 = arith.constant 0 : index
-        %B_39 = memref.view %bank0[%c0_55][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_30 = arith.constant 16384 : index
-        %C_55 = memref.view %bank0[%c16384_30][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_55 = arith.constant 64 : index
+        %B_39 = memref.view %bank0[%c64_55][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_30 = arith.constant 16448 : index
+        %C_55 = memref.view %bank0[%c16448_30][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_55, %B_39, %C_55) : (memref<16777216xbf16>, memref<8192xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c49152_23 = arith.constant 49152 : index
-        %a_23 = memref.view %bank0[%c49152_23][] : memref<3416064xi8> to memref<2048xbf16>
-        %c16384_31 = arith.constant 16384 : index
-        %b_23 = memref.view %bank0[%c16384_31][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_56 = arith.constant 0 : index
-        %y_81 = memref.view %bank0[%c0_56][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_23 = arith.constant 49216 : index
+        %a_23 = memref.view %bank0[%c49216_23][] : memref<3416128xi8> to memref<2048xbf16>
+        %c16448_31 = arith.constant 16448 : index
+        %b_23 = memref.view %bank0[%c16448_31][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_56 = arith.constant 64 : index
+        %y_81 = memref.view %bank0[%c64_56][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_23, %b_23, %y_81) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c0_57 = arith.constant 0 : index
-        %x_58 = memref.view %bank0[%c0_57][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_57 = arith.constant 64 : index
+        %x_58 = memref.view %bank0[%c64_57][] : memref<3416128xi8> to memref<2048xbf16>
         %c1502674944 = arith.constant 1502674944 : index
         %weight_16 = memref.view %residents0[%c1502674944][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c4096_56 = arith.constant 4096 : index
-        %y_82 = memref.view %bank0[%c4096_56][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_56 = arith.constant 4160 : index
+        %y_82 = memref.view %bank0[%c4160_56][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_58, %weight_16, %y_82) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c1502679040 = arith.constant 1502679040 : index
         %A_56 = memref.view %residents0[%c1502679040][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c4096_57 = arith.constant 4096 : index
-        %B_40 = memref.view %bank0[%c4096_57][] : memref<3416064xi8> to memref<2048xbf16>
-        %c8192_40 = arith.constant 8192 : index
-        %C_56 = memref.view %bank0[%c8192_40][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_57 = arith.constant 4160 : index
+        %B_40 = memref.view %bank0[%c4160_57][] : memref<3416128xi8> to memref<2048xbf16>
+        %c8256_40 = arith.constant 8256 : index
+        %C_56 = memref.view %bank0[%c8256_40][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_56, %B_40, %C_56) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_afa76827 {
         %c1511067648 = arith.constant 1511067648 : index
         %A_57 = memref.view %residents0[%c1511067648][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c4096_58 = arith.constant 4096 : index
-        %B_41 = memref.view %bank0[%c4096_58][] : memref<3416064xi8> to memref<2048xbf16>
-        %c12288_16 = arith.constant 12288 : index
-        %C_57 = memref.view %bank0[%c12288_16][] : memref<3416064xi8> to memref<512xbf16>
+        %c4160_58 = arith.constant 4160 : index
+        %B_41 = memref.view %bank0[%c4160_58][] : memref<3416128xi8> to memref<2048xbf16>
+        %c12352_16 = arith.constant 12352 : index
+        %C_57 = memref.view %bank0[%c12352_16][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_57, %B_41, %C_57) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
         %c1513164800 = arith.constant 1513164800 : index
         %A_58 = memref.view %residents0[%c1513164800][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c13312_16 = arith.constant 13312 : index
-        %C_58 = memref.view %bank0[%c13312_16][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_16 = arith.constant 13376 : index
+        %C_58 = memref.view %bank0[%c13376_16][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_58, %B_41, %C_58) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
       }
       aiex.configure @RoPE_2e4932c2 {
-        %c8192_41 = arith.constant 8192 : index
-        %x_59 = memref.view %bank0[%c8192_41][] : memref<3416064xi8> to memref<2048xbf16>
-        %c53248_9 = arith.constant 53248 : index
-        %angles_8 = memref.view %bank0[%c53248_9][] : memref<3416064xi8> to memref<64xbf16>
-        %c4096_59 = arith.constant 4096 : index
-        %y_83 = memref.view %bank0[%c4096_59][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_41 = arith.constant 8256 : index
+        %x_59 = memref.view %bank0[%c8256_41][] : memref<3416128xi8> to memref<2048xbf16>
+        %c53312_9 = arith.constant 53312 : index
+        %angles_8 = memref.view %bank0[%c53312_9][] : memref<3416128xi8> to memref<64xbf16>
+        %c4160_59 = arith.constant 4160 : index
+        %y_83 = memref.view %bank0[%c4160_59][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_59, %angles_8, %y_83) : (memref<2048xbf16>, memref<64xbf16>, memref<2048xbf16>)
-        %c12288_17 = arith.constant 12288 : index
-        %x_60 = memref.view %bank0[%c12288_17][] : memref<3416064xi8> to memref<512xbf16>
-        %y_84 = memref.view %bank0[%c8192_41][] : memref<3416064xi8> to memref<512xbf16>
+        %c12352_17 = arith.constant 12352 : index
+        %x_60 = memref.view %bank0[%c12352_17][] : memref<3416128xi8> to memref<512xbf16>
+        %y_84 = memref.view %bank0[%c8256_41][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence1(%x_60, %angles_8, %y_84) : (memref<512xbf16>, memref<64xbf16>, memref<512xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c8192_42 = arith.constant 8192 : index
-        %x_61 = memref.view %bank0[%c8192_42][] : memref<3416064xi8> to memref<512xbf16>
+        %c8256_42 = arith.constant 8256 : index
+        %x_61 = memref.view %bank0[%c8256_42][] : memref<3416128xi8> to memref<512xbf16>
         %c3012694016 = arith.constant 3012694016 : index
         %y_85 = memref.view %residents0[%c3012694016][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_61, %y_85) : (memref<512xbf16>, memref<16777216xbf16>)
-        %c13312_17 = arith.constant 13312 : index
-        %x_62 = memref.view %bank0[%c13312_17][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_17 = arith.constant 13376 : index
+        %x_62 = memref.view %bank0[%c13376_17][] : memref<3416128xi8> to memref<512xbf16>
         %c3046248448 = arith.constant 3046248448 : index
         %y_86 = memref.view %residents0[%c3046248448][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_62, %y_86) : (memref<512xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_f2963d51 {
-        %c4096_60 = arith.constant 4096 : index
-        %Q_8 = memref.view %bank0[%c4096_60][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_60 = arith.constant 4160 : index
+        %Q_8 = memref.view %bank0[%c4160_60][] : memref<3416128xi8> to memref<2048xbf16>
         %c3012694016_1 = arith.constant 3012694016 : index
         %K_8 = memref.view %residents0[%c3012694016_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c3046248448_1 = arith.constant 3046248448 : index
         %V_8 = memref.view %residents0[%c3046248448_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c8192_43 = arith.constant 8192 : index
-        %O_8 = memref.view %bank0[%c8192_43][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_43 = arith.constant 8256 : index
+        %O_8 = memref.view %bank0[%c8256_43][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%Q_8, %K_8, %V_8, %O_8) : (memref<2048xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c1515261952 = arith.constant 1515261952 : index
         %A_59 = memref.view %residents0[%c1515261952][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c8192_44 = arith.constant 8192 : index
-        %B_42 = memref.view %bank0[%c8192_44][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_61 = arith.constant 4096 : index
-        %C_59 = memref.view %bank0[%c4096_61][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_44 = arith.constant 8256 : index
+        %B_42 = memref.view %bank0[%c8256_44][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_61 = arith.constant 4160 : index
+        %C_59 = memref.view %bank0[%c4160_61][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_59, %B_42, %C_59) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_58 = arith.constant 0 : index
-        %a_24 = memref.view %bank0[%c0_58][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_62 = arith.constant 4096 : index
-        %b_24 = memref.view %bank0[%c4096_62][] : memref<3416064xi8> to memref<2048xbf16>
-        %c49152_24 = arith.constant 49152 : index
-        %y_87 = memref.view %bank0[%c49152_24][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_58 = arith.constant 64 : index
+        %a_24 = memref.view %bank0[%c64_58][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_62 = arith.constant 4160 : index
+        %b_24 = memref.view %bank0[%c4160_62][] : memref<3416128xi8> to memref<2048xbf16>
+        %c49216_24 = arith.constant 49216 : index
+        %y_87 = memref.view %bank0[%c49216_24][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_24, %b_24, %y_87) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c49152_25 = arith.constant 49152 : index
-        %x_63 = memref.view %bank0[%c49152_25][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_25 = arith.constant 49216 : index
+        %x_63 = memref.view %bank0[%c49216_25][] : memref<3416128xi8> to memref<2048xbf16>
         %c1523650560 = arith.constant 1523650560 : index
         %weight_17 = memref.view %residents0[%c1523650560][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c32768_32 = arith.constant 32768 : index
-        %y_88 = memref.view %bank0[%c32768_32][] : memref<3416064xi8> to memref<2048xbf16>
+        %c32832_32 = arith.constant 32832 : index
+        %y_88 = memref.view %bank0[%c32832_32][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_63, %weight_17, %y_88) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_cfcd376d {
         %c1523654656 = arith.constant 1523654656 : index
         %A_60 = memref.view %residents0[%c1523654656][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c32768_33 = arith.constant 32768 : index
-        %B_43 = memref.view %bank0[%c32768_33][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_59 = arith.constant 0 : index
-        %C_60 = memref.view %bank0[%c0_59][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_33 = arith.constant 32832 : index
+        %B_43 = memref.view %bank0[%c32832_33][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_59 = arith.constant 64 : index
+        %C_60 = memref.view %bank0[%c64_59][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_60, %B_43, %C_60) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
         %c1557209088 = arith.constant 1557209088 : index
         %A_61 = memref.view %residents0[%c1557209088][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c16384_32 = arith.constant 16384 : index
-        %C_61 = memref.view %bank0[%c16384_32][] : memref<3416064xi8> to memref<8192xbf16>
+        %c16448_32 = arith.constant 16448 : index
+        %C_61 = memref.view %bank0[%c16448_32][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_61, %B_43, %C_61) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
       }
       aiex.configure @SiLU_46449fd9 {
-        %c0_60 = arith.constant 0 : index
-        %x_64 = memref.view %bank0[%c0_60][] : memref<3416064xi8> to memref<8192xbf16>
-        %c32768_34 = arith.constant 32768 : index
-        %y_89 = memref.view %bank0[%c32768_34][] : memref<3416064xi8> to memref<8192xbf16>
+        %c64_60 = arith.constant 64 : index
+        %x_64 = memref.view %bank0[%c64_60][] : memref<3416128xi8> to memref<8192xbf16>
+        %c32832_34 = arith.constant 32832 : index
+        %y_89 = memref.view %bank0[%c32832_34][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%x_64, %y_89) : (memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @ElementwiseMul_ccb54f8d {
-        %c32768_35 = arith.constant 32768 : index
-        %a_25 = memref.view %bank0[%c32768_35][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_33 = arith.constant 16384 : index
-        %b_25 = memref.view %bank0[%c16384_33][] : memref<3416064xi8> to memref<8192xbf16>
-        %c0_61 = arith.constant 0 : index
-        %y_90 = memref.view %bank0[%c0_61][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_35 = arith.constant 32832 : index
+        %a_25 = memref.view %bank0[%c32832_35][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_33 = arith.constant 16448 : index
+        %b_25 = memref.view %bank0[%c16448_33][] : memref<3416128xi8> to memref<8192xbf16>
+        %c64_61 = arith.constant 64 : index
+        %y_90 = memref.view %bank0[%c64_61][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%a_25, %b_25, %y_90) : (memref<8192xbf16>, memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @GEMV_3e177417 {
         %c1590763520 = arith.constant 1590763520 : index
         %A_62 = memref.view %residents0[%c1590763520][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_62 = arith.constant 0 : index
-        %B_44 = memref.view %bank0[%c0_62][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_34 = arith.constant 16384 : index
-        %C_62 = memref.view %bank0[%c16384_34][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_62 = arith.constant 64 : index
+        %B_44 = memref.view %bank0[%c64_62][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_34 = arith.constant 16448 : index
+        %C_62 = memref.view %bank0[%c16448_34][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_62, %B_44, %C_62) : (memref<16777216xbf16>, memref<8192xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c49152_26 = arith.constant 49152 : index
-        %a_26 = memref.view %bank0[%c49152_26][] : memref<3416064xi8> to memref<2048xbf16>
-        %c16384_35 = arith.constant 16384 : index
-        %b_26 = memref.view %bank0[%c16384_35][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_63 = arith.constant 0 : index
-        %y_91 = memref.view %bank0[%c0_63][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_26 = arith.constant 49216 : index
+        %a_26 = memref.view %bank0[%c49216_26][] : memref<3416128xi8> to memref<2048xbf16>
+        %c16448_35 = arith.constant 16448 : index
+        %b_26 = memref.view %bank0[%c16448_35][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_63 = arith.constant 64 : index
+        %y_91 = memref.view %bank0[%c64_63][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_26, %b_26, %y_91) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c0_64 = arith.constant 0 : index
-        %x_65 = memref.view %bank0[%c0_64][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_64 = arith.constant 64 : index
+        %x_65 = memref.view %bank0[%c64_64][] : memref<3416128xi8> to memref<2048xbf16>
         %c1624317952 = arith.constant 1624317952 : index
         %weight_18 = memref.view %residents0[%c1624317952][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c4096_63 = arith.constant 4096 : index
-        %y_92 = memref.view %bank0[%c4096_63][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_63 = arith.constant 4160 : index
+        %y_92 = memref.view %bank0[%c4160_63][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_65, %weight_18, %y_92) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c1624322048 = arith.constant 1624322048 : index
         %A_63 = memref.view %residents0[%c1624322048][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c4096_64 = arith.constant 4096 : index
-        %B_45 = memref.view %bank0[%c4096_64][] : memref<3416064xi8> to memref<2048xbf16>
-        %c8192_45 = arith.constant 8192 : index
-        %C_63 = memref.view %bank0[%c8192_45][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_64 = arith.constant 4160 : index
+        %B_45 = memref.view %bank0[%c4160_64][] : memref<3416128xi8> to memref<2048xbf16>
+        %c8256_45 = arith.constant 8256 : index
+        %C_63 = memref.view %bank0[%c8256_45][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_63, %B_45, %C_63) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_afa76827 {
         %c1632710656 = arith.constant 1632710656 : index
         %A_64 = memref.view %residents0[%c1632710656][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c4096_65 = arith.constant 4096 : index
-        %B_46 = memref.view %bank0[%c4096_65][] : memref<3416064xi8> to memref<2048xbf16>
-        %c12288_18 = arith.constant 12288 : index
-        %C_64 = memref.view %bank0[%c12288_18][] : memref<3416064xi8> to memref<512xbf16>
+        %c4160_65 = arith.constant 4160 : index
+        %B_46 = memref.view %bank0[%c4160_65][] : memref<3416128xi8> to memref<2048xbf16>
+        %c12352_18 = arith.constant 12352 : index
+        %C_64 = memref.view %bank0[%c12352_18][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_64, %B_46, %C_64) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
         %c1634807808 = arith.constant 1634807808 : index
         %A_65 = memref.view %residents0[%c1634807808][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c13312_18 = arith.constant 13312 : index
-        %C_65 = memref.view %bank0[%c13312_18][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_18 = arith.constant 13376 : index
+        %C_65 = memref.view %bank0[%c13376_18][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_65, %B_46, %C_65) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
       }
       aiex.configure @RoPE_2e4932c2 {
-        %c8192_46 = arith.constant 8192 : index
-        %x_66 = memref.view %bank0[%c8192_46][] : memref<3416064xi8> to memref<2048xbf16>
-        %c53248_10 = arith.constant 53248 : index
-        %angles_9 = memref.view %bank0[%c53248_10][] : memref<3416064xi8> to memref<64xbf16>
-        %c4096_66 = arith.constant 4096 : index
-        %y_93 = memref.view %bank0[%c4096_66][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_46 = arith.constant 8256 : index
+        %x_66 = memref.view %bank0[%c8256_46][] : memref<3416128xi8> to memref<2048xbf16>
+        %c53312_10 = arith.constant 53312 : index
+        %angles_9 = memref.view %bank0[%c53312_10][] : memref<3416128xi8> to memref<64xbf16>
+        %c4160_66 = arith.constant 4160 : index
+        %y_93 = memref.view %bank0[%c4160_66][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_66, %angles_9, %y_93) : (memref<2048xbf16>, memref<64xbf16>, memref<2048xbf16>)
-        %c12288_19 = arith.constant 12288 : index
-        %x_67 = memref.view %bank0[%c12288_19][] : memref<3416064xi8> to memref<512xbf16>
-        %y_94 = memref.view %bank0[%c8192_46][] : memref<3416064xi8> to memref<512xbf16>
+        %c12352_19 = arith.constant 12352 : index
+        %x_67 = memref.view %bank0[%c12352_19][] : memref<3416128xi8> to memref<512xbf16>
+        %y_94 = memref.view %bank0[%c8256_46][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence1(%x_67, %angles_9, %y_94) : (memref<512xbf16>, memref<64xbf16>, memref<512xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c8192_47 = arith.constant 8192 : index
-        %x_68 = memref.view %bank0[%c8192_47][] : memref<3416064xi8> to memref<512xbf16>
+        %c8256_47 = arith.constant 8256 : index
+        %x_68 = memref.view %bank0[%c8256_47][] : memref<3416128xi8> to memref<512xbf16>
         %c3079802880 = arith.constant 3079802880 : index
         %y_95 = memref.view %residents0[%c3079802880][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_68, %y_95) : (memref<512xbf16>, memref<16777216xbf16>)
-        %c13312_19 = arith.constant 13312 : index
-        %x_69 = memref.view %bank0[%c13312_19][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_19 = arith.constant 13376 : index
+        %x_69 = memref.view %bank0[%c13376_19][] : memref<3416128xi8> to memref<512xbf16>
         %c3113357312 = arith.constant 3113357312 : index
         %y_96 = memref.view %residents0[%c3113357312][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_69, %y_96) : (memref<512xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_f2963d51 {
-        %c4096_67 = arith.constant 4096 : index
-        %Q_9 = memref.view %bank0[%c4096_67][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_67 = arith.constant 4160 : index
+        %Q_9 = memref.view %bank0[%c4160_67][] : memref<3416128xi8> to memref<2048xbf16>
         %c3079802880_1 = arith.constant 3079802880 : index
         %K_9 = memref.view %residents0[%c3079802880_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c3113357312_1 = arith.constant 3113357312 : index
         %V_9 = memref.view %residents0[%c3113357312_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c8192_48 = arith.constant 8192 : index
-        %O_9 = memref.view %bank0[%c8192_48][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_48 = arith.constant 8256 : index
+        %O_9 = memref.view %bank0[%c8256_48][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%Q_9, %K_9, %V_9, %O_9) : (memref<2048xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c1636904960 = arith.constant 1636904960 : index
         %A_66 = memref.view %residents0[%c1636904960][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c8192_49 = arith.constant 8192 : index
-        %B_47 = memref.view %bank0[%c8192_49][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_68 = arith.constant 4096 : index
-        %C_66 = memref.view %bank0[%c4096_68][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_49 = arith.constant 8256 : index
+        %B_47 = memref.view %bank0[%c8256_49][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_68 = arith.constant 4160 : index
+        %C_66 = memref.view %bank0[%c4160_68][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_66, %B_47, %C_66) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_65 = arith.constant 0 : index
-        %a_27 = memref.view %bank0[%c0_65][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_69 = arith.constant 4096 : index
-        %b_27 = memref.view %bank0[%c4096_69][] : memref<3416064xi8> to memref<2048xbf16>
-        %c49152_27 = arith.constant 49152 : index
-        %y_97 = memref.view %bank0[%c49152_27][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_65 = arith.constant 64 : index
+        %a_27 = memref.view %bank0[%c64_65][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_69 = arith.constant 4160 : index
+        %b_27 = memref.view %bank0[%c4160_69][] : memref<3416128xi8> to memref<2048xbf16>
+        %c49216_27 = arith.constant 49216 : index
+        %y_97 = memref.view %bank0[%c49216_27][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_27, %b_27, %y_97) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c49152_28 = arith.constant 49152 : index
-        %x_70 = memref.view %bank0[%c49152_28][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_28 = arith.constant 49216 : index
+        %x_70 = memref.view %bank0[%c49216_28][] : memref<3416128xi8> to memref<2048xbf16>
         %c1645293568 = arith.constant 1645293568 : index
         %weight_19 = memref.view %residents0[%c1645293568][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c32768_36 = arith.constant 32768 : index
-        %y_98 = memref.view %bank0[%c32768_36][] : memref<3416064xi8> to memref<2048xbf16>
+        %c32832_36 = arith.constant 32832 : index
+        %y_98 = memref.view %bank0[%c32832_36][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_70, %weight_19, %y_98) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_cfcd376d {
         %c1645297664 = arith.constant 1645297664 : index
         %A_67 = memref.view %residents0[%c1645297664][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c32768_37 = arith.constant 32768 : index
-        %B_48 = memref.view %bank0[%c32768_37][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_66 = arith.constant 0 : index
-        %C_67 = memref.view %bank0[%c0_66][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_37 = arith.constant 32832 : index
+        %B_48 = memref.view %bank0[%c32832_37][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_66 = arith.constant 64 : index
+        %C_67 = memref.view %bank0[%c64_66][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_67, %B_48, %C_67) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
         %c1678852096 = arith.constant 1678852096 : index
         %A_68 = memref.view %residents0[%c1678852096][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c16384_36 = arith.constant 16384 : index
-        %C_68 = memref.view %bank0[%c16384_36][] : memref<3416064xi8> to memref<8192xbf16>
+        %c16448_36 = arith.constant 16448 : index
+        %C_68 = memref.view %bank0[%c16448_36][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_68, %B_48, %C_68) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
       }
       aiex.configure @SiLU_46449fd9 {
-        %c0_67 = arith.constant 0 : index
-        %x_71 = memref.view %bank0[%c0_67][] : memref<3416064xi8> to memref<8192xbf16>
-        %c32768_38 = arith.constant 32768 : index
-        %y_99 = memref.view %bank0[%c32768_38][] : memref<3416064xi8> to memref<8192xbf16>
+        %c64_67 = arith.constant 64 : index
+        %x_71 = memref.view %bank0[%c64_67][] : memref<3416128xi8> to memref<8192xbf16>
+        %c32832_38 = arith.constant 32832 : index
+        %y_99 = memref.view %bank0[%c32832_38][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%x_71, %y_99) : (memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @ElementwiseMul_ccb54f8d {
-        %c32768_39 = arith.constant 32768 : index
-        %a_28 = memref.view %bank0[%c32768_39][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_37 = arith.constant 16384 : index
-        %b_28 = memref.view %bank0[%c16384_37][] : memref<3416064xi8> to memref<8192xbf16>
-        %c0_68 = arith.constant 0 : index
-        %y_100 = memref.view %bank0[%c0_68][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_39 = arith.constant 32832 : index
+        %a_28 = memref.view %bank0[%c32832_39][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_37 = arith.constant 16448 : index
+        %b_28 = memref.view %bank0[%c16448_37][] : memref<3416128xi8> to memref<8192xbf16>
+        %c64_68 = arith.constant 64 : index
+        %y_100 = memref.view %bank0[%c64_68][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%a_28, %b_28, %y_100) : (memref<8192xbf16>, memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @GEMV_3e177417 {
         %c1712406528 = arith.constant 1712406528 : index
         %A_69 = memref.view %residents0[%c1712406528][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_69 = arith.constant 0 : index
-        %B_49 = memref.view %bank0[%c0_69][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_38 = arith.constant 16384 : index
-        %C_69 = memref.view %bank0[%c16384_38][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_69 = arith.constant 64 : index
+        %B_49 = memref.view %bank0[%c64_69][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_38 = arith.constant 16448 : index
+        %C_69 = memref.view %bank0[%c16448_38][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_69, %B_49, %C_69) : (memref<16777216xbf16>, memref<8192xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c49152_29 = arith.constant 49152 : index
-        %a_29 = memref.view %bank0[%c49152_29][] : memref<3416064xi8> to memref<2048xbf16>
-        %c16384_39 = arith.constant 16384 : index
-        %b_29 = memref.view %bank0[%c16384_39][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_70 = arith.constant 0 : index
-        %y_101 = memref.view %bank0[%c0_70][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_29 = arith.constant 49216 : index
+        %a_29 = memref.view %bank0[%c49216_29][] : memref<3416128xi8> to memref<2048xbf16>
+        %c16448_39 = arith.constant 16448 : index
+        %b_29 = memref.view %bank0[%c16448_39][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_70 = arith.constant 64 : index
+        %y_101 = memref.view %bank0[%c64_70][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_29, %b_29, %y_101) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c0_71 = arith.constant 0 : index
-        %x_72 = memref.view %bank0[%c0_71][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_71 = arith.constant 64 : index
+        %x_72 = memref.view %bank0[%c64_71][] : memref<3416128xi8> to memref<2048xbf16>
         %c1745960960 = arith.constant 1745960960 : index
         %weight_20 = memref.view %residents0[%c1745960960][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c4096_70 = arith.constant 4096 : index
-        %y_102 = memref.view %bank0[%c4096_70][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_70 = arith.constant 4160 : index
+        %y_102 = memref.view %bank0[%c4160_70][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_72, %weight_20, %y_102) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c1745965056 = arith.constant 1745965056 : index
         %A_70 = memref.view %residents0[%c1745965056][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c4096_71 = arith.constant 4096 : index
-        %B_50 = memref.view %bank0[%c4096_71][] : memref<3416064xi8> to memref<2048xbf16>
-        %c8192_50 = arith.constant 8192 : index
-        %C_70 = memref.view %bank0[%c8192_50][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_71 = arith.constant 4160 : index
+        %B_50 = memref.view %bank0[%c4160_71][] : memref<3416128xi8> to memref<2048xbf16>
+        %c8256_50 = arith.constant 8256 : index
+        %C_70 = memref.view %bank0[%c8256_50][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_70, %B_50, %C_70) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_afa76827 {
         %c1754353664 = arith.constant 1754353664 : index
         %A_71 = memref.view %residents0[%c1754353664][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c4096_72 = arith.constant 4096 : index
-        %B_51 = memref.view %bank0[%c4096_72][] : memref<3416064xi8> to memref<2048xbf16>
-        %c12288_20 = arith.constant 12288 : index
-        %C_71 = memref.view %bank0[%c12288_20][] : memref<3416064xi8> to memref<512xbf16>
+        %c4160_72 = arith.constant 4160 : index
+        %B_51 = memref.view %bank0[%c4160_72][] : memref<3416128xi8> to memref<2048xbf16>
+        %c12352_20 = arith.constant 12352 : index
+        %C_71 = memref.view %bank0[%c12352_20][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_71, %B_51, %C_71) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
         %c1756450816 = arith.constant 1756450816 : index
         %A_72 = memref.view %residents0[%c1756450816][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c13312_20 = arith.constant 13312 : index
-        %C_72 = memref.view %bank0[%c13312_20][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_20 = arith.constant 13376 : index
+        %C_72 = memref.view %bank0[%c13376_20][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_72, %B_51, %C_72) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
       }
       aiex.configure @RoPE_2e4932c2 {
-        %c8192_51 = arith.constant 8192 : index
-        %x_73 = memref.view %bank0[%c8192_51][] : memref<3416064xi8> to memref<2048xbf16>
-        %c53248_11 = arith.constant 53248 : index
-        %angles_10 = memref.view %bank0[%c53248_11][] : memref<3416064xi8> to memref<64xbf16>
-        %c4096_73 = arith.constant 4096 : index
-        %y_103 = memref.view %bank0[%c4096_73][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_51 = arith.constant 8256 : index
+        %x_73 = memref.view %bank0[%c8256_51][] : memref<3416128xi8> to memref<2048xbf16>
+        %c53312_11 = arith.constant 53312 : index
+        %angles_10 = memref.view %bank0[%c53312_11][] : memref<3416128xi8> to memref<64xbf16>
+        %c4160_73 = arith.constant 4160 : index
+        %y_103 = memref.view %bank0[%c4160_73][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_73, %angles_10, %y_103) : (memref<2048xbf16>, memref<64xbf16>, memref<2048xbf16>)
-        %c12288_21 = arith.constant 12288 : index
-        %x_74 = memref.view %bank0[%c12288_21][] : memref<3416064xi8> to memref<512xbf16>
-        %y_104 = memref.view %bank0[%c8192_51][] : memref<3416064xi8> to memref<512xbf16>
+        %c12352_21 = arith.constant 12352 : index
+        %x_74 = memref.view %bank0[%c12352_21][] : memref<3416128xi8> to memref<512xbf16>
+        %y_104 = memref.view %bank0[%c8256_51][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence1(%x_74, %angles_10, %y_104) : (memref<512xbf16>, memref<64xbf16>, memref<512xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c8192_52 = arith.constant 8192 : index
-        %x_75 = memref.view %bank0[%c8192_52][] : memref<3416064xi8> to memref<512xbf16>
+        %c8256_52 = arith.constant 8256 : index
+        %x_75 = memref.view %bank0[%c8256_52][] : memref<3416128xi8> to memref<512xbf16>
         %c3146911744 = arith.constant 3146911744 : index
         %y_105 = memref.view %residents0[%c3146911744][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_75, %y_105) : (memref<512xbf16>, memref<16777216xbf16>)
-        %c13312_21 = arith.constant 13312 : index
-        %x_76 = memref.view %bank0[%c13312_21][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_21 = arith.constant 13376 : index
+        %x_76 = memref.view %bank0[%c13376_21][] : memref<3416128xi8> to memref<512xbf16>
         %c3180466176 = arith.constant 3180466176 : index
         %y_106 = memref.view %residents0[%c3180466176][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_76, %y_106) : (memref<512xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_f2963d51 {
-        %c4096_74 = arith.constant 4096 : index
-        %Q_10 = memref.view %bank0[%c4096_74][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_74 = arith.constant 4160 : index
+        %Q_10 = memref.view %bank0[%c4160_74][] : memref<3416128xi8> to memref<2048xbf16>
         %c3146911744_1 = arith.constant 3146911744 : index
         %K_10 = memref.view %residents0[%c3146911744_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c3180466176_1 = arith.constant 3180466176 : index
         %V_10 = memref.view %residents0[%c3180466176_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c8192_53 = arith.constant 8192 : index
-        %O_10 = memref.view %bank0[%c8192_53][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_53 = arith.constant 8256 : index
+        %O_10 = memref.view %bank0[%c8256_53][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%Q_10, %K_10, %V_10, %O_10) : (memref<2048xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c1758547968 = arith.constant 1758547968 : index
         %A_73 = memref.view %residents0[%c1758547968][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c8192_54 = arith.constant 8192 : index
-        %B_52 = memref.view %bank0[%c8192_54][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_75 = arith.constant 4096 : index
-        %C_73 = memref.view %bank0[%c4096_75][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_54 = arith.constant 8256 : index
+        %B_52 = memref.view %bank0[%c8256_54][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_75 = arith.constant 4160 : index
+        %C_73 = memref.view %bank0[%c4160_75][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_73, %B_52, %C_73) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_72 = arith.constant 0 : index
-        %a_30 = memref.view %bank0[%c0_72][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_76 = arith.constant 4096 : index
-        %b_30 = memref.view %bank0[%c4096_76][] : memref<3416064xi8> to memref<2048xbf16>
-        %c49152_30 = arith.constant 49152 : index
-        %y_107 = memref.view %bank0[%c49152_30][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_72 = arith.constant 64 : index
+        %a_30 = memref.view %bank0[%c64_72][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_76 = arith.constant 4160 : index
+        %b_30 = memref.view %bank0[%c4160_76][] : memref<3416128xi8> to memref<2048xbf16>
+        %c49216_30 = arith.constant 49216 : index
+        %y_107 = memref.view %bank0[%c49216_30][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_30, %b_30, %y_107) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c49152_31 = arith.constant 49152 : index
-        %x_77 = memref.view %bank0[%c49152_31][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_31 = arith.constant 49216 : index
+        %x_77 = memref.view %bank0[%c49216_31][] : memref<3416128xi8> to memref<2048xbf16>
         %c1766936576 = arith.constant 1766936576 : index
         %weight_21 = memref.view %residents0[%c1766936576][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c32768_40 = arith.constant 32768 : index
-        %y_108 = memref.view %bank0[%c32768_40][] : memref<3416064xi8> to memref<2048xbf16>
+        %c32832_40 = arith.constant 32832 : index
+        %y_108 = memref.view %bank0[%c32832_40][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_77, %weight_21, %y_108) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_cfcd376d {
         %c1766940672 = arith.constant 1766940672 : index
         %A_74 = memref.view %residents0[%c1766940672][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c32768_41 = arith.constant 32768 : index
-        %B_53 = memref.view %bank0[%c32768_41][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_73 = arith.constant 0 : index
-        %C_74 = memref.view %bank0[%c0_73][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_41 = arith.constant 32832 : index
+        %B_53 = memref.view %bank0[%c32832_41][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_73 = arith.constant 64 : index
+        %C_74 = memref.view %bank0[%c64_73][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_74, %B_53, %C_74) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
         %c1800495104 = arith.constant 1800495104 : index
         %A_75 = memref.view %residents0[%c1800495104][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c16384_40 = arith.constant 16384 : index
-        %C_75 = memref.view %bank0[%c16384_40][] : memref<3416064xi8> to memref<8192xbf16>
+        %c16448_40 = arith.constant 16448 : index
+        %C_75 = memref.view %bank0[%c16448_40][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_75, %B_53, %C_75) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
       }
       aiex.configure @SiLU_46449fd9 {
-        %c0_74 = arith.constant 0 : index
-        %x_78 = memref.view %bank0[%c0_74][] : memref<3416064xi8> to memref<8192xbf16>
-        %c32768_42 = arith.constant 32768 : index
-        %y_109 = memref.view %bank0[%c32768_42][] : memref<3416064xi8> to memref<8192xbf16>
+        %c64_74 = arith.constant 64 : index
+        %x_78 = memref.view %bank0[%c64_74][] : memref<3416128xi8> to memref<8192xbf16>
+        %c32832_42 = arith.constant 32832 : index
+        %y_109 = memref.view %bank0[%c32832_42][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%x_78, %y_109) : (memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @ElementwiseMul_ccb54f8d {
-        %c32768_43 = arith.constant 32768 : index
-        %a_31 = memref.view %bank0[%c32768_43][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_41 = arith.constant 16384 : index
-        %b_31 = memref.view %bank0[%c16384_41][] : memref<3416064xi8> to memref<8192xbf16>
-        %c0_75 = arith.constant 0 : index
-        %y_110 = memref.view %bank0[%c0_75][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_43 = arith.constant 32832 : index
+        %a_31 = memref.view %bank0[%c32832_43][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_41 = arith.constant 16448 : index
+        %b_31 = memref.view %bank0[%c16448_41][] : memref<3416128xi8> to memref<8192xbf16>
+        %c64_75 = arith.constant 64 : index
+        %y_110 = memref.view %bank0[%c64_75][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%a_31, %b_31, %y_110) : (memref<8192xbf16>, memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @GEMV_3e177417 {
         %c1834049536 = arith.constant 1834049536 : index
         %A_76 = memref.view %residents0[%c1834049536][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_76 = arith.constant 0 : index
-        %B_54 = memref.view %bank0[%c0_76][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_42 = arith.constant 16384 : index
-        %C_76 = memref.view %bank0[%c16384_42][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_76 = arith.constant 64 : index
+        %B_54 = memref.view %bank0[%c64_76][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_42 = arith.constant 16448 : index
+        %C_76 = memref.view %bank0[%c16448_42][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_76, %B_54, %C_76) : (memref<16777216xbf16>, memref<8192xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c49152_32 = arith.constant 49152 : index
-        %a_32 = memref.view %bank0[%c49152_32][] : memref<3416064xi8> to memref<2048xbf16>
-        %c16384_43 = arith.constant 16384 : index
-        %b_32 = memref.view %bank0[%c16384_43][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_77 = arith.constant 0 : index
-        %y_111 = memref.view %bank0[%c0_77][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_32 = arith.constant 49216 : index
+        %a_32 = memref.view %bank0[%c49216_32][] : memref<3416128xi8> to memref<2048xbf16>
+        %c16448_43 = arith.constant 16448 : index
+        %b_32 = memref.view %bank0[%c16448_43][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_77 = arith.constant 64 : index
+        %y_111 = memref.view %bank0[%c64_77][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_32, %b_32, %y_111) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c0_78 = arith.constant 0 : index
-        %x_79 = memref.view %bank0[%c0_78][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_78 = arith.constant 64 : index
+        %x_79 = memref.view %bank0[%c64_78][] : memref<3416128xi8> to memref<2048xbf16>
         %c1867603968 = arith.constant 1867603968 : index
         %weight_22 = memref.view %residents0[%c1867603968][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c4096_77 = arith.constant 4096 : index
-        %y_112 = memref.view %bank0[%c4096_77][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_77 = arith.constant 4160 : index
+        %y_112 = memref.view %bank0[%c4160_77][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_79, %weight_22, %y_112) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c1867608064 = arith.constant 1867608064 : index
         %A_77 = memref.view %residents0[%c1867608064][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c4096_78 = arith.constant 4096 : index
-        %B_55 = memref.view %bank0[%c4096_78][] : memref<3416064xi8> to memref<2048xbf16>
-        %c8192_55 = arith.constant 8192 : index
-        %C_77 = memref.view %bank0[%c8192_55][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_78 = arith.constant 4160 : index
+        %B_55 = memref.view %bank0[%c4160_78][] : memref<3416128xi8> to memref<2048xbf16>
+        %c8256_55 = arith.constant 8256 : index
+        %C_77 = memref.view %bank0[%c8256_55][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_77, %B_55, %C_77) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_afa76827 {
         %c1875996672 = arith.constant 1875996672 : index
         %A_78 = memref.view %residents0[%c1875996672][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c4096_79 = arith.constant 4096 : index
-        %B_56 = memref.view %bank0[%c4096_79][] : memref<3416064xi8> to memref<2048xbf16>
-        %c12288_22 = arith.constant 12288 : index
-        %C_78 = memref.view %bank0[%c12288_22][] : memref<3416064xi8> to memref<512xbf16>
+        %c4160_79 = arith.constant 4160 : index
+        %B_56 = memref.view %bank0[%c4160_79][] : memref<3416128xi8> to memref<2048xbf16>
+        %c12352_22 = arith.constant 12352 : index
+        %C_78 = memref.view %bank0[%c12352_22][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_78, %B_56, %C_78) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
         %c1878093824 = arith.constant 1878093824 : index
         %A_79 = memref.view %residents0[%c1878093824][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c13312_22 = arith.constant 13312 : index
-        %C_79 = memref.view %bank0[%c13312_22][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_22 = arith.constant 13376 : index
+        %C_79 = memref.view %bank0[%c13376_22][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_79, %B_56, %C_79) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
       }
       aiex.configure @RoPE_2e4932c2 {
-        %c8192_56 = arith.constant 8192 : index
-        %x_80 = memref.view %bank0[%c8192_56][] : memref<3416064xi8> to memref<2048xbf16>
-        %c53248_12 = arith.constant 53248 : index
-        %angles_11 = memref.view %bank0[%c53248_12][] : memref<3416064xi8> to memref<64xbf16>
-        %c4096_80 = arith.constant 4096 : index
-        %y_113 = memref.view %bank0[%c4096_80][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_56 = arith.constant 8256 : index
+        %x_80 = memref.view %bank0[%c8256_56][] : memref<3416128xi8> to memref<2048xbf16>
+        %c53312_12 = arith.constant 53312 : index
+        %angles_11 = memref.view %bank0[%c53312_12][] : memref<3416128xi8> to memref<64xbf16>
+        %c4160_80 = arith.constant 4160 : index
+        %y_113 = memref.view %bank0[%c4160_80][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_80, %angles_11, %y_113) : (memref<2048xbf16>, memref<64xbf16>, memref<2048xbf16>)
-        %c12288_23 = arith.constant 12288 : index
-        %x_81 = memref.view %bank0[%c12288_23][] : memref<3416064xi8> to memref<512xbf16>
-        %y_114 = memref.view %bank0[%c8192_56][] : memref<3416064xi8> to memref<512xbf16>
+        %c12352_23 = arith.constant 12352 : index
+        %x_81 = memref.view %bank0[%c12352_23][] : memref<3416128xi8> to memref<512xbf16>
+        %y_114 = memref.view %bank0[%c8256_56][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence1(%x_81, %angles_11, %y_114) : (memref<512xbf16>, memref<64xbf16>, memref<512xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c8192_57 = arith.constant 8192 : index
-        %x_82 = memref.view %bank0[%c8192_57][] : memref<3416064xi8> to memref<512xbf16>
+        %c8256_57 = arith.constant 8256 : index
+        %x_82 = memref.view %bank0[%c8256_57][] : memref<3416128xi8> to memref<512xbf16>
         %c3214020608 = arith.constant 3214020608 : index
         %y_115 = memref.view %residents0[%c3214020608][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_82, %y_115) : (memref<512xbf16>, memref<16777216xbf16>)
-        %c13312_23 = arith.constant 13312 : index
-        %x_83 = memref.view %bank0[%c13312_23][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_23 = arith.constant 13376 : index
+        %x_83 = memref.view %bank0[%c13376_23][] : memref<3416128xi8> to memref<512xbf16>
         %c3247575040 = arith.constant 3247575040 : index
         %y_116 = memref.view %residents0[%c3247575040][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_83, %y_116) : (memref<512xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_f2963d51 {
-        %c4096_81 = arith.constant 4096 : index
-        %Q_11 = memref.view %bank0[%c4096_81][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_81 = arith.constant 4160 : index
+        %Q_11 = memref.view %bank0[%c4160_81][] : memref<3416128xi8> to memref<2048xbf16>
         %c3214020608_1 = arith.constant 3214020608 : index
         %K_11 = memref.view %residents0[%c3214020608_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c3247575040_1 = arith.constant 3247575040 : index
         %V_11 = memref.view %residents0[%c3247575040_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c8192_58 = arith.constant 8192 : index
-        %O_11 = memref.view %bank0[%c8192_58][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_58 = arith.constant 8256 : index
+        %O_11 = memref.view %bank0[%c8256_58][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%Q_11, %K_11, %V_11, %O_11) : (memref<2048xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c1880190976 = arith.constant 1880190976 : index
         %A_80 = memref.view %residents0[%c1880190976][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c8192_59 = arith.constant 8192 : index
-        %B_57 = memref.view %bank0[%c8192_59][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_82 = arith.constant 4096 : index
-        %C_80 = memref.view %bank0[%c4096_82][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_59 = arith.constant 8256 : index
+        %B_57 = memref.view %bank0[%c8256_59][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_82 = arith.constant 4160 : index
+        %C_80 = memref.view %bank0[%c4160_82][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_80, %B_57, %C_80) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_79 = arith.constant 0 : index
-        %a_33 = memref.view %bank0[%c0_79][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_83 = arith.constant 4096 : index
-        %b_33 = memref.view %bank0[%c4096_83][] : memref<3416064xi8> to memref<2048xbf16>
-        %c49152_33 = arith.constant 49152 : index
-        %y_117 = memref.view %bank0[%c49152_33][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_79 = arith.constant 64 : index
+        %a_33 = memref.view %bank0[%c64_79][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_83 = arith.constant 4160 : index
+        %b_33 = memref.view %bank0[%c4160_83][] : memref<3416128xi8> to memref<2048xbf16>
+        %c49216_33 = arith.constant 49216 : index
+        %y_117 = memref.view %bank0[%c49216_33][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_33, %b_33, %y_117) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c49152_34 = arith.constant 49152 : index
-        %x_84 = memref.view %bank0[%c49152_34][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_34 = arith.constant 49216 : index
+        %x_84 = memref.view %bank0[%c49216_34][] : memref<3416128xi8> to memref<2048xbf16>
         %c1888579584 = arith.constant 1888579584 : index
         %weight_23 = memref.view %residents0[%c1888579584][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c32768_44 = arith.constant 32768 : index
-        %y_118 = memref.view %bank0[%c32768_44][] : memref<3416064xi8> to memref<2048xbf16>
+        %c32832_44 = arith.constant 32832 : index
+        %y_118 = memref.view %bank0[%c32832_44][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_84, %weight_23, %y_118) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_cfcd376d {
         %c1888583680 = arith.constant 1888583680 : index
         %A_81 = memref.view %residents0[%c1888583680][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c32768_45 = arith.constant 32768 : index
-        %B_58 = memref.view %bank0[%c32768_45][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_80 = arith.constant 0 : index
-        %C_81 = memref.view %bank0[%c0_80][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_45 = arith.constant 32832 : index
+        %B_58 = memref.view %bank0[%c32832_45][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_80 = arith.constant 64 : index
+        %C_81 = memref.view %bank0[%c64_80][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_81, %B_58, %C_81) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
         %c1922138112 = arith.constant 1922138112 : index
         %A_82 = memref.view %residents0[%c1922138112][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c16384_44 = arith.constant 16384 : index
-        %C_82 = memref.view %bank0[%c16384_44][] : memref<3416064xi8> to memref<8192xbf16>
+        %c16448_44 = arith.constant 16448 : index
+        %C_82 = memref.view %bank0[%c16448_44][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_82, %B_58, %C_82) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
       }
       aiex.configure @SiLU_46449fd9 {
-        %c0_81 = arith.constant 0 : index
-        %x_85 = memref.view %bank0[%c0_81][] : memref<3416064xi8> to memref<8192xbf16>
-        %c32768_46 = arith.constant 32768 : index
-        %y_119 = memref.view %bank0[%c32768_46][] : memref<3416064xi8> to memref<8192xbf16>
+        %c64_81 = arith.constant 64 : index
+        %x_85 = memref.view %bank0[%c64_81][] : memref<3416128xi8> to memref<8192xbf16>
+        %c32832_46 = arith.constant 32832 : index
+        %y_119 = memref.view %bank0[%c32832_46][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%x_85, %y_119) : (memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @ElementwiseMul_ccb54f8d {
-        %c32768_47 = arith.constant 32768 : index
-        %a_34 = memref.view %bank0[%c32768_47][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_45 = arith.constant 16384 : index
-        %b_34 = memref.view %bank0[%c16384_45][] : memref<3416064xi8> to memref<8192xbf16>
-        %c0_82 = arith.constant 0 : index
-        %y_120 = memref.view %bank0[%c0_82][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_47 = arith.constant 32832 : index
+        %a_34 = memref.view %bank0[%c32832_47][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_45 = arith.constant 16448 : index
+        %b_34 = memref.view %bank0[%c16448_45][] : memref<3416128xi8> to memref<8192xbf16>
+        %c64_82 = arith.constant 64 : index
+        %y_120 = memref.view %bank0[%c64_82][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%a_34, %b_34, %y_120) : (memref<8192xbf16>, memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @GEMV_3e177417 {
         %c1955692544 = arith.constant 1955692544 : index
         %A_83 = memref.view %residents0[%c1955692544][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_83 = arith.constant 0 : index
-        %B_59 = memref.view %bank0[%c0_83][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_46 = arith.constant 16384 : index
-        %C_83 = memref.view %bank0[%c16384_46][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_83 = arith.constant 64 : index
+        %B_59 = memref.view %bank0[%c64_83][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_46 = arith.constant 16448 : index
+        %C_83 = memref.view %bank0[%c16448_46][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_83, %B_59, %C_83) : (memref<16777216xbf16>, memref<8192xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c49152_35 = arith.constant 49152 : index
-        %a_35 = memref.view %bank0[%c49152_35][] : memref<3416064xi8> to memref<2048xbf16>
-        %c16384_47 = arith.constant 16384 : index
-        %b_35 = memref.view %bank0[%c16384_47][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_84 = arith.constant 0 : index
-        %y_121 = memref.view %bank0[%c0_84][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_35 = arith.constant 49216 : index
+        %a_35 = memref.view %bank0[%c49216_35][] : memref<3416128xi8> to memref<2048xbf16>
+        %c16448_47 = arith.constant 16448 : index
+        %b_35 = memref.view %bank0[%c16448_47][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_84 = arith.constant 64 : index
+        %y_121 = memref.view %bank0[%c64_84][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_35, %b_35, %y_121) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c0_85 = arith.constant 0 : index
-        %x_86 = memref.view %bank0[%c0_85][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_85 = arith.constant 64 : index
+        %x_86 = memref.view %bank0[%c64_85][] : memref<3416128xi8> to memref<2048xbf16>
         %c1989246976 = arith.constant 1989246976 : index
         %weight_24 = memref.view %residents0[%c1989246976][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c4096_84 = arith.constant 4096 : index
-        %y_122 = memref.view %bank0[%c4096_84][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_84 = arith.constant 4160 : index
+        %y_122 = memref.view %bank0[%c4160_84][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_86, %weight_24, %y_122) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c1989251072 = arith.constant 1989251072 : index
         %A_84 = memref.view %residents0[%c1989251072][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c4096_85 = arith.constant 4096 : index
-        %B_60 = memref.view %bank0[%c4096_85][] : memref<3416064xi8> to memref<2048xbf16>
-        %c8192_60 = arith.constant 8192 : index
-        %C_84 = memref.view %bank0[%c8192_60][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_85 = arith.constant 4160 : index
+        %B_60 = memref.view %bank0[%c4160_85][] : memref<3416128xi8> to memref<2048xbf16>
+        %c8256_60 = arith.constant 8256 : index
+        %C_84 = memref.view %bank0[%c8256_60][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_84, %B_60, %C_84) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_afa76827 {
         %c1997639680 = arith.constant 1997639680 : index
         %A_85 = memref.view %residents0[%c1997639680][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c4096_86 = arith.constant 4096 : index
-        %B_61 = memref.view %bank0[%c4096_86][] : memref<3416064xi8> to memref<2048xbf16>
-        %c12288_24 = arith.constant 12288 : index
-        %C_85 = memref.view %bank0[%c12288_24][] : memref<3416064xi8> to memref<512xbf16>
+        %c4160_86 = arith.constant 4160 : index
+        %B_61 = memref.view %bank0[%c4160_86][] : memref<3416128xi8> to memref<2048xbf16>
+        %c12352_24 = arith.constant 12352 : index
+        %C_85 = memref.view %bank0[%c12352_24][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_85, %B_61, %C_85) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
         %c1999736832 = arith.constant 1999736832 : index
         %A_86 = memref.view %residents0[%c1999736832][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c13312_24 = arith.constant 13312 : index
-        %C_86 = memref.view %bank0[%c13312_24][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_24 = arith.constant 13376 : index
+        %C_86 = memref.view %bank0[%c13376_24][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_86, %B_61, %C_86) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
       }
       aiex.configure @RoPE_2e4932c2 {
-        %c8192_61 = arith.constant 8192 : index
-        %x_87 = memref.view %bank0[%c8192_61][] : memref<3416064xi8> to memref<2048xbf16>
-        %c53248_13 = arith.constant 53248 : index
-        %angles_12 = memref.view %bank0[%c53248_13][] : memref<3416064xi8> to memref<64xbf16>
-        %c4096_87 = arith.constant 4096 : index
-        %y_123 = memref.view %bank0[%c4096_87][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_61 = arith.constant 8256 : index
+        %x_87 = memref.view %bank0[%c8256_61][] : memref<3416128xi8> to memref<2048xbf16>
+        %c53312_13 = arith.constant 53312 : index
+        %angles_12 = memref.view %bank0[%c53312_13][] : memref<3416128xi8> to memref<64xbf16>
+        %c4160_87 = arith.constant 4160 : index
+        %y_123 = memref.view %bank0[%c4160_87][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_87, %angles_12, %y_123) : (memref<2048xbf16>, memref<64xbf16>, memref<2048xbf16>)
-        %c12288_25 = arith.constant 12288 : index
-        %x_88 = memref.view %bank0[%c12288_25][] : memref<3416064xi8> to memref<512xbf16>
-        %y_124 = memref.view %bank0[%c8192_61][] : memref<3416064xi8> to memref<512xbf16>
+        %c12352_25 = arith.constant 12352 : index
+        %x_88 = memref.view %bank0[%c12352_25][] : memref<3416128xi8> to memref<512xbf16>
+        %y_124 = memref.view %bank0[%c8256_61][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence1(%x_88, %angles_12, %y_124) : (memref<512xbf16>, memref<64xbf16>, memref<512xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c8192_62 = arith.constant 8192 : index
-        %x_89 = memref.view %bank0[%c8192_62][] : memref<3416064xi8> to memref<512xbf16>
+        %c8256_62 = arith.constant 8256 : index
+        %x_89 = memref.view %bank0[%c8256_62][] : memref<3416128xi8> to memref<512xbf16>
         %c3281129472 = arith.constant 3281129472 : index
         %y_125 = memref.view %residents0[%c3281129472][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_89, %y_125) : (memref<512xbf16>, memref<16777216xbf16>)
-        %c13312_25 = arith.constant 13312 : index
-        %x_90 = memref.view %bank0[%c13312_25][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_25 = arith.constant 13376 : index
+        %x_90 = memref.view %bank0[%c13376_25][] : memref<3416128xi8> to memref<512xbf16>
         %c3314683904 = arith.constant 3314683904 : index
         %y_126 = memref.view %residents0[%c3314683904][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_90, %y_126) : (memref<512xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_f2963d51 {
-        %c4096_88 = arith.constant 4096 : index
-        %Q_12 = memref.view %bank0[%c4096_88][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_88 = arith.constant 4160 : index
+        %Q_12 = memref.view %bank0[%c4160_88][] : memref<3416128xi8> to memref<2048xbf16>
         %c3281129472_1 = arith.constant 3281129472 : index
         %K_12 = memref.view %residents0[%c3281129472_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c3314683904_1 = arith.constant 3314683904 : index
         %V_12 = memref.view %residents0[%c3314683904_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c8192_63 = arith.constant 8192 : index
-        %O_12 = memref.view %bank0[%c8192_63][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_63 = arith.constant 8256 : index
+        %O_12 = memref.view %bank0[%c8256_63][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%Q_12, %K_12, %V_12, %O_12) : (memref<2048xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c2001833984 = arith.constant 2001833984 : index
         %A_87 = memref.view %residents0[%c2001833984][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c8192_64 = arith.constant 8192 : index
-        %B_62 = memref.view %bank0[%c8192_64][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_89 = arith.constant 4096 : index
-        %C_87 = memref.view %bank0[%c4096_89][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_64 = arith.constant 8256 : index
+        %B_62 = memref.view %bank0[%c8256_64][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_89 = arith.constant 4160 : index
+        %C_87 = memref.view %bank0[%c4160_89][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_87, %B_62, %C_87) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_86 = arith.constant 0 : index
-        %a_36 = memref.view %bank0[%c0_86][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_90 = arith.constant 4096 : index
-        %b_36 = memref.view %bank0[%c4096_90][] : memref<3416064xi8> to memref<2048xbf16>
-        %c49152_36 = arith.constant 49152 : index
-        %y_127 = memref.view %bank0[%c49152_36][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_86 = arith.constant 64 : index
+        %a_36 = memref.view %bank0[%c64_86][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_90 = arith.constant 4160 : index
+        %b_36 = memref.view %bank0[%c4160_90][] : memref<3416128xi8> to memref<2048xbf16>
+        %c49216_36 = arith.constant 49216 : index
+        %y_127 = memref.view %bank0[%c49216_36][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_36, %b_36, %y_127) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c49152_37 = arith.constant 49152 : index
-        %x_91 = memref.view %bank0[%c49152_37][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_37 = arith.constant 49216 : index
+        %x_91 = memref.view %bank0[%c49216_37][] : memref<3416128xi8> to memref<2048xbf16>
         %c2010222592 = arith.constant 2010222592 : index
         %weight_25 = memref.view %residents0[%c2010222592][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c32768_48 = arith.constant 32768 : index
-        %y_128 = memref.view %bank0[%c32768_48][] : memref<3416064xi8> to memref<2048xbf16>
+        %c32832_48 = arith.constant 32832 : index
+        %y_128 = memref.view %bank0[%c32832_48][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_91, %weight_25, %y_128) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_cfcd376d {
         %c2010226688 = arith.constant 2010226688 : index
         %A_88 = memref.view %residents0[%c2010226688][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c32768_49 = arith.constant 32768 : index
-        %B_63 = memref.view %bank0[%c32768_49][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_87 = arith.constant 0 : index
-        %C_88 = memref.view %bank0[%c0_87][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_49 = arith.constant 32832 : index
+        %B_63 = memref.view %bank0[%c32832_49][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_87 = arith.constant 64 : index
+        %C_88 = memref.view %bank0[%c64_87][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_88, %B_63, %C_88) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
         %c2043781120 = arith.constant 2043781120 : index
         %A_89 = memref.view %residents0[%c2043781120][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c16384_48 = arith.constant 16384 : index
-        %C_89 = memref.view %bank0[%c16384_48][] : memref<3416064xi8> to memref<8192xbf16>
+        %c16448_48 = arith.constant 16448 : index
+        %C_89 = memref.view %bank0[%c16448_48][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_89, %B_63, %C_89) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
       }
       aiex.configure @SiLU_46449fd9 {
-        %c0_88 = arith.constant 0 : index
-        %x_92 = memref.view %bank0[%c0_88][] : memref<3416064xi8> to memref<8192xbf16>
-        %c32768_50 = arith.constant 32768 : index
-        %y_129 = memref.view %bank0[%c32768_50][] : memref<3416064xi8> to memref<8192xbf16>
+        %c64_88 = arith.constant 64 : index
+        %x_92 = memref.view %bank0[%c64_88][] : memref<3416128xi8> to memref<8192xbf16>
+        %c32832_50 = arith.constant 32832 : index
+        %y_129 = memref.view %bank0[%c32832_50][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%x_92, %y_129) : (memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @ElementwiseMul_ccb54f8d {
-        %c32768_51 = arith.constant 32768 : index
-        %a_37 = memref.view %bank0[%c32768_51][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_49 = arith.constant 16384 : index
-        %b_37 = memref.view %bank0[%c16384_49][] : memref<3416064xi8> to memref<8192xbf16>
-        %c0_89 = arith.constant 0 : index
-        %y_130 = memref.view %bank0[%c0_89][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_51 = arith.constant 32832 : index
+        %a_37 = memref.view %bank0[%c32832_51][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_49 = arith.constant 16448 : index
+        %b_37 = memref.view %bank0[%c16448_49][] : memref<3416128xi8> to memref<8192xbf16>
+        %c64_89 = arith.constant 64 : index
+        %y_130 = memref.view %bank0[%c64_89][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%a_37, %b_37, %y_130) : (memref<8192xbf16>, memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @GEMV_3e177417 {
         %c2077335552 = arith.constant 2077335552 : index
         %A_90 = memref.view %residents0[%c2077335552][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_90 = arith.constant 0 : index
-        %B_64 = memref.view %bank0[%c0_90][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_50 = arith.constant 16384 : index
-        %C_90 = memref.view %bank0[%c16384_50][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_90 = arith.constant 64 : index
+        %B_64 = memref.view %bank0[%c64_90][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_50 = arith.constant 16448 : index
+        %C_90 = memref.view %bank0[%c16448_50][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_90, %B_64, %C_90) : (memref<16777216xbf16>, memref<8192xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c49152_38 = arith.constant 49152 : index
-        %a_38 = memref.view %bank0[%c49152_38][] : memref<3416064xi8> to memref<2048xbf16>
-        %c16384_51 = arith.constant 16384 : index
-        %b_38 = memref.view %bank0[%c16384_51][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_91 = arith.constant 0 : index
-        %y_131 = memref.view %bank0[%c0_91][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_38 = arith.constant 49216 : index
+        %a_38 = memref.view %bank0[%c49216_38][] : memref<3416128xi8> to memref<2048xbf16>
+        %c16448_51 = arith.constant 16448 : index
+        %b_38 = memref.view %bank0[%c16448_51][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_91 = arith.constant 64 : index
+        %y_131 = memref.view %bank0[%c64_91][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_38, %b_38, %y_131) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c0_92 = arith.constant 0 : index
-        %x_93 = memref.view %bank0[%c0_92][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_92 = arith.constant 64 : index
+        %x_93 = memref.view %bank0[%c64_92][] : memref<3416128xi8> to memref<2048xbf16>
         %c2110889984 = arith.constant 2110889984 : index
         %weight_26 = memref.view %residents0[%c2110889984][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c4096_91 = arith.constant 4096 : index
-        %y_132 = memref.view %bank0[%c4096_91][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_91 = arith.constant 4160 : index
+        %y_132 = memref.view %bank0[%c4160_91][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_93, %weight_26, %y_132) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c2110894080 = arith.constant 2110894080 : index
         %A_91 = memref.view %residents0[%c2110894080][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c4096_92 = arith.constant 4096 : index
-        %B_65 = memref.view %bank0[%c4096_92][] : memref<3416064xi8> to memref<2048xbf16>
-        %c8192_65 = arith.constant 8192 : index
-        %C_91 = memref.view %bank0[%c8192_65][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_92 = arith.constant 4160 : index
+        %B_65 = memref.view %bank0[%c4160_92][] : memref<3416128xi8> to memref<2048xbf16>
+        %c8256_65 = arith.constant 8256 : index
+        %C_91 = memref.view %bank0[%c8256_65][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_91, %B_65, %C_91) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_afa76827 {
         %c2119282688 = arith.constant 2119282688 : index
         %A_92 = memref.view %residents0[%c2119282688][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c4096_93 = arith.constant 4096 : index
-        %B_66 = memref.view %bank0[%c4096_93][] : memref<3416064xi8> to memref<2048xbf16>
-        %c12288_26 = arith.constant 12288 : index
-        %C_92 = memref.view %bank0[%c12288_26][] : memref<3416064xi8> to memref<512xbf16>
+        %c4160_93 = arith.constant 4160 : index
+        %B_66 = memref.view %bank0[%c4160_93][] : memref<3416128xi8> to memref<2048xbf16>
+        %c12352_26 = arith.constant 12352 : index
+        %C_92 = memref.view %bank0[%c12352_26][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_92, %B_66, %C_92) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
         %c2121379840 = arith.constant 2121379840 : index
         %A_93 = memref.view %residents0[%c2121379840][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c13312_26 = arith.constant 13312 : index
-        %C_93 = memref.view %bank0[%c13312_26][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_26 = arith.constant 13376 : index
+        %C_93 = memref.view %bank0[%c13376_26][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_93, %B_66, %C_93) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
       }
       aiex.configure @RoPE_2e4932c2 {
-        %c8192_66 = arith.constant 8192 : index
-        %x_94 = memref.view %bank0[%c8192_66][] : memref<3416064xi8> to memref<2048xbf16>
-        %c53248_14 = arith.constant 53248 : index
-        %angles_13 = memref.view %bank0[%c53248_14][] : memref<3416064xi8> to memref<64xbf16>
-        %c4096_94 = arith.constant 4096 : index
-        %y_133 = memref.view %bank0[%c4096_94][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_66 = arith.constant 8256 : index
+        %x_94 = memref.view %bank0[%c8256_66][] : memref<3416128xi8> to memref<2048xbf16>
+        %c53312_14 = arith.constant 53312 : index
+        %angles_13 = memref.view %bank0[%c53312_14][] : memref<3416128xi8> to memref<64xbf16>
+        %c4160_94 = arith.constant 4160 : index
+        %y_133 = memref.view %bank0[%c4160_94][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_94, %angles_13, %y_133) : (memref<2048xbf16>, memref<64xbf16>, memref<2048xbf16>)
-        %c12288_27 = arith.constant 12288 : index
-        %x_95 = memref.view %bank0[%c12288_27][] : memref<3416064xi8> to memref<512xbf16>
-        %y_134 = memref.view %bank0[%c8192_66][] : memref<3416064xi8> to memref<512xbf16>
+        %c12352_27 = arith.constant 12352 : index
+        %x_95 = memref.view %bank0[%c12352_27][] : memref<3416128xi8> to memref<512xbf16>
+        %y_134 = memref.view %bank0[%c8256_66][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence1(%x_95, %angles_13, %y_134) : (memref<512xbf16>, memref<64xbf16>, memref<512xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c8192_67 = arith.constant 8192 : index
-        %x_96 = memref.view %bank0[%c8192_67][] : memref<3416064xi8> to memref<512xbf16>
+        %c8256_67 = arith.constant 8256 : index
+        %x_96 = memref.view %bank0[%c8256_67][] : memref<3416128xi8> to memref<512xbf16>
         %c3348238336 = arith.constant 3348238336 : index
         %y_135 = memref.view %residents0[%c3348238336][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_96, %y_135) : (memref<512xbf16>, memref<16777216xbf16>)
-        %c13312_27 = arith.constant 13312 : index
-        %x_97 = memref.view %bank0[%c13312_27][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_27 = arith.constant 13376 : index
+        %x_97 = memref.view %bank0[%c13376_27][] : memref<3416128xi8> to memref<512xbf16>
         %c3381792768 = arith.constant 3381792768 : index
         %y_136 = memref.view %residents0[%c3381792768][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_97, %y_136) : (memref<512xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_f2963d51 {
-        %c4096_95 = arith.constant 4096 : index
-        %Q_13 = memref.view %bank0[%c4096_95][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_95 = arith.constant 4160 : index
+        %Q_13 = memref.view %bank0[%c4160_95][] : memref<3416128xi8> to memref<2048xbf16>
         %c3348238336_1 = arith.constant 3348238336 : index
         %K_13 = memref.view %residents0[%c3348238336_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c3381792768_1 = arith.constant 3381792768 : index
         %V_13 = memref.view %residents0[%c3381792768_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c8192_68 = arith.constant 8192 : index
-        %O_13 = memref.view %bank0[%c8192_68][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_68 = arith.constant 8256 : index
+        %O_13 = memref.view %bank0[%c8256_68][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%Q_13, %K_13, %V_13, %O_13) : (memref<2048xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c2123476992 = arith.constant 2123476992 : index
         %A_94 = memref.view %residents0[%c2123476992][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c8192_69 = arith.constant 8192 : index
-        %B_67 = memref.view %bank0[%c8192_69][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_96 = arith.constant 4096 : index
-        %C_94 = memref.view %bank0[%c4096_96][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_69 = arith.constant 8256 : index
+        %B_67 = memref.view %bank0[%c8256_69][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_96 = arith.constant 4160 : index
+        %C_94 = memref.view %bank0[%c4160_96][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_94, %B_67, %C_94) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_93 = arith.constant 0 : index
-        %a_39 = memref.view %bank0[%c0_93][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_97 = arith.constant 4096 : index
-        %b_39 = memref.view %bank0[%c4096_97][] : memref<3416064xi8> to memref<2048xbf16>
-        %c49152_39 = arith.constant 49152 : index
-        %y_137 = memref.view %bank0[%c49152_39][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_93 = arith.constant 64 : index
+        %a_39 = memref.view %bank0[%c64_93][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_97 = arith.constant 4160 : index
+        %b_39 = memref.view %bank0[%c4160_97][] : memref<3416128xi8> to memref<2048xbf16>
+        %c49216_39 = arith.constant 49216 : index
+        %y_137 = memref.view %bank0[%c49216_39][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_39, %b_39, %y_137) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c49152_40 = arith.constant 49152 : index
-        %x_98 = memref.view %bank0[%c49152_40][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_40 = arith.constant 49216 : index
+        %x_98 = memref.view %bank0[%c49216_40][] : memref<3416128xi8> to memref<2048xbf16>
         %c2131865600 = arith.constant 2131865600 : index
         %weight_27 = memref.view %residents0[%c2131865600][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c32768_52 = arith.constant 32768 : index
-        %y_138 = memref.view %bank0[%c32768_52][] : memref<3416064xi8> to memref<2048xbf16>
+        %c32832_52 = arith.constant 32832 : index
+        %y_138 = memref.view %bank0[%c32832_52][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_98, %weight_27, %y_138) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_cfcd376d {
         %c2131869696 = arith.constant 2131869696 : index
         %A_95 = memref.view %residents0[%c2131869696][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c32768_53 = arith.constant 32768 : index
-        %B_68 = memref.view %bank0[%c32768_53][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_94 = arith.constant 0 : index
-        %C_95 = memref.view %bank0[%c0_94][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_53 = arith.constant 32832 : index
+        %B_68 = memref.view %bank0[%c32832_53][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_94 = arith.constant 64 : index
+        %C_95 = memref.view %bank0[%c64_94][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_95, %B_68, %C_95) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
         %c2165424128 = arith.constant 2165424128 : index
         %A_96 = memref.view %residents0[%c2165424128][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c16384_52 = arith.constant 16384 : index
-        %C_96 = memref.view %bank0[%c16384_52][] : memref<3416064xi8> to memref<8192xbf16>
+        %c16448_52 = arith.constant 16448 : index
+        %C_96 = memref.view %bank0[%c16448_52][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_96, %B_68, %C_96) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
       }
       aiex.configure @SiLU_46449fd9 {
-        %c0_95 = arith.constant 0 : index
-        %x_99 = memref.view %bank0[%c0_95][] : memref<3416064xi8> to memref<8192xbf16>
-        %c32768_54 = arith.constant 32768 : index
-        %y_139 = memref.view %bank0[%c32768_54][] : memref<3416064xi8> to memref<8192xbf16>
+        %c64_95 = arith.constant 64 : index
+        %x_99 = memref.view %bank0[%c64_95][] : memref<3416128xi8> to memref<8192xbf16>
+        %c32832_54 = arith.constant 32832 : index
+        %y_139 = memref.view %bank0[%c32832_54][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%x_99, %y_139) : (memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @ElementwiseMul_ccb54f8d {
-        %c32768_55 = arith.constant 32768 : index
-        %a_40 = memref.view %bank0[%c32768_55][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_53 = arith.constant 16384 : index
-        %b_40 = memref.view %bank0[%c16384_53][] : memref<3416064xi8> to memref<8192xbf16>
-        %c0_96 = arith.constant 0 : index
-        %y_140 = memref.view %bank0[%c0_96][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_55 = arith.constant 32832 : index
+        %a_40 = memref.view %bank0[%c32832_55][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_53 = arith.constant 16448 : index
+        %b_40 = memref.view %bank0[%c16448_53][] : memref<3416128xi8> to memref<8192xbf16>
+        %c64_96 = arith.constant 64 : index
+        %y_140 = memref.view %bank0[%c64_96][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%a_40, %b_40, %y_140) : (memref<8192xbf16>, memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @GEMV_3e177417 {
         %c2198978560 = arith.constant 2198978560 : index
         %A_97 = memref.view %residents0[%c2198978560][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_97 = arith.constant 0 : index
-        %B_69 = memref.view %bank0[%c0_97][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_54 = arith.constant 16384 : index
-        %C_97 = memref.view %bank0[%c16384_54][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_97 = arith.constant 64 : index
+        %B_69 = memref.view %bank0[%c64_97][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_54 = arith.constant 16448 : index
+        %C_97 = memref.view %bank0[%c16448_54][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_97, %B_69, %C_97) : (memref<16777216xbf16>, memref<8192xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c49152_41 = arith.constant 49152 : index
-        %a_41 = memref.view %bank0[%c49152_41][] : memref<3416064xi8> to memref<2048xbf16>
-        %c16384_55 = arith.constant 16384 : index
-        %b_41 = memref.view %bank0[%c16384_55][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_98 = arith.constant 0 : index
-        %y_141 = memref.view %bank0[%c0_98][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_41 = arith.constant 49216 : index
+        %a_41 = memref.view %bank0[%c49216_41][] : memref<3416128xi8> to memref<2048xbf16>
+        %c16448_55 = arith.constant 16448 : index
+        %b_41 = memref.view %bank0[%c16448_55][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_98 = arith.constant 64 : index
+        %y_141 = memref.view %bank0[%c64_98][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_41, %b_41, %y_141) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c0_99 = arith.constant 0 : index
-        %x_100 = memref.view %bank0[%c0_99][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_99 = arith.constant 64 : index
+        %x_100 = memref.view %bank0[%c64_99][] : memref<3416128xi8> to memref<2048xbf16>
         %c2232532992 = arith.constant 2232532992 : index
         %weight_28 = memref.view %residents0[%c2232532992][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c4096_98 = arith.constant 4096 : index
-        %y_142 = memref.view %bank0[%c4096_98][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_98 = arith.constant 4160 : index
+        %y_142 = memref.view %bank0[%c4160_98][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_100, %weight_28, %y_142) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c2232537088 = arith.constant 2232537088 : index
         %A_98 = memref.view %residents0[%c2232537088][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c4096_99 = arith.constant 4096 : index
-        %B_70 = memref.view %bank0[%c4096_99][] : memref<3416064xi8> to memref<2048xbf16>
-        %c8192_70 = arith.constant 8192 : index
-        %C_98 = memref.view %bank0[%c8192_70][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_99 = arith.constant 4160 : index
+        %B_70 = memref.view %bank0[%c4160_99][] : memref<3416128xi8> to memref<2048xbf16>
+        %c8256_70 = arith.constant 8256 : index
+        %C_98 = memref.view %bank0[%c8256_70][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_98, %B_70, %C_98) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_afa76827 {
         %c2240925696 = arith.constant 2240925696 : index
         %A_99 = memref.view %residents0[%c2240925696][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c4096_100 = arith.constant 4096 : index
-        %B_71 = memref.view %bank0[%c4096_100][] : memref<3416064xi8> to memref<2048xbf16>
-        %c12288_28 = arith.constant 12288 : index
-        %C_99 = memref.view %bank0[%c12288_28][] : memref<3416064xi8> to memref<512xbf16>
+        %c4160_100 = arith.constant 4160 : index
+        %B_71 = memref.view %bank0[%c4160_100][] : memref<3416128xi8> to memref<2048xbf16>
+        %c12352_28 = arith.constant 12352 : index
+        %C_99 = memref.view %bank0[%c12352_28][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_99, %B_71, %C_99) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
         %c2243022848 = arith.constant 2243022848 : index
         %A_100 = memref.view %residents0[%c2243022848][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c13312_28 = arith.constant 13312 : index
-        %C_100 = memref.view %bank0[%c13312_28][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_28 = arith.constant 13376 : index
+        %C_100 = memref.view %bank0[%c13376_28][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_100, %B_71, %C_100) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
       }
       aiex.configure @RoPE_2e4932c2 {
-        %c8192_71 = arith.constant 8192 : index
-        %x_101 = memref.view %bank0[%c8192_71][] : memref<3416064xi8> to memref<2048xbf16>
-        %c53248_15 = arith.constant 53248 : index
-        %angles_14 = memref.view %bank0[%c53248_15][] : memref<3416064xi8> to memref<64xbf16>
-        %c4096_101 = arith.constant 4096 : index
-        %y_143 = memref.view %bank0[%c4096_101][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_71 = arith.constant 8256 : index
+        %x_101 = memref.view %bank0[%c8256_71][] : memref<3416128xi8> to memref<2048xbf16>
+        %c53312_15 = arith.constant 53312 : index
+        %angles_14 = memref.view %bank0[%c53312_15][] : memref<3416128xi8> to memref<64xbf16>
+        %c4160_101 = arith.constant 4160 : index
+        %y_143 = memref.view %bank0[%c4160_101][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_101, %angles_14, %y_143) : (memref<2048xbf16>, memref<64xbf16>, memref<2048xbf16>)
-        %c12288_29 = arith.constant 12288 : index
-        %x_102 = memref.view %bank0[%c12288_29][] : memref<3416064xi8> to memref<512xbf16>
-        %y_144 = memref.view %bank0[%c8192_71][] : memref<3416064xi8> to memref<512xbf16>
+        %c12352_29 = arith.constant 12352 : index
+        %x_102 = memref.view %bank0[%c12352_29][] : memref<3416128xi8> to memref<512xbf16>
+        %y_144 = memref.view %bank0[%c8256_71][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence1(%x_102, %angles_14, %y_144) : (memref<512xbf16>, memref<64xbf16>, memref<512xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c8192_72 = arith.constant 8192 : index
-        %x_103 = memref.view %bank0[%c8192_72][] : memref<3416064xi8> to memref<512xbf16>
+        %c8256_72 = arith.constant 8256 : index
+        %x_103 = memref.view %bank0[%c8256_72][] : memref<3416128xi8> to memref<512xbf16>
         %c3415347200 = arith.constant 3415347200 : index
         %y_145 = memref.view %residents0[%c3415347200][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_103, %y_145) : (memref<512xbf16>, memref<16777216xbf16>)
-        %c13312_29 = arith.constant 13312 : index
-        %x_104 = memref.view %bank0[%c13312_29][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_29 = arith.constant 13376 : index
+        %x_104 = memref.view %bank0[%c13376_29][] : memref<3416128xi8> to memref<512xbf16>
         %c3448901632 = arith.constant 3448901632 : index
         %y_146 = memref.view %residents0[%c3448901632][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_104, %y_146) : (memref<512xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_f2963d51 {
-        %c4096_102 = arith.constant 4096 : index
-        %Q_14 = memref.view %bank0[%c4096_102][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_102 = arith.constant 4160 : index
+        %Q_14 = memref.view %bank0[%c4160_102][] : memref<3416128xi8> to memref<2048xbf16>
         %c3415347200_1 = arith.constant 3415347200 : index
         %K_14 = memref.view %residents0[%c3415347200_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c3448901632_1 = arith.constant 3448901632 : index
         %V_14 = memref.view %residents0[%c3448901632_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c8192_73 = arith.constant 8192 : index
-        %O_14 = memref.view %bank0[%c8192_73][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_73 = arith.constant 8256 : index
+        %O_14 = memref.view %bank0[%c8256_73][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%Q_14, %K_14, %V_14, %O_14) : (memref<2048xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c2245120000 = arith.constant 2245120000 : index
         %A_101 = memref.view %residents0[%c2245120000][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c8192_74 = arith.constant 8192 : index
-        %B_72 = memref.view %bank0[%c8192_74][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_103 = arith.constant 4096 : index
-        %C_101 = memref.view %bank0[%c4096_103][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_74 = arith.constant 8256 : index
+        %B_72 = memref.view %bank0[%c8256_74][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_103 = arith.constant 4160 : index
+        %C_101 = memref.view %bank0[%c4160_103][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_101, %B_72, %C_101) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_100 = arith.constant 0 : index
-        %a_42 = memref.view %bank0[%c0_100][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_104 = arith.constant 4096 : index
-        %b_42 = memref.view %bank0[%c4096_104][] : memref<3416064xi8> to memref<2048xbf16>
-        %c49152_42 = arith.constant 49152 : index
-        %y_147 = memref.view %bank0[%c49152_42][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_100 = arith.constant 64 : index
+        %a_42 = memref.view %bank0[%c64_100][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_104 = arith.constant 4160 : index
+        %b_42 = memref.view %bank0[%c4160_104][] : memref<3416128xi8> to memref<2048xbf16>
+        %c49216_42 = arith.constant 49216 : index
+        %y_147 = memref.view %bank0[%c49216_42][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_42, %b_42, %y_147) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c49152_43 = arith.constant 49152 : index
-        %x_105 = memref.view %bank0[%c49152_43][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_43 = arith.constant 49216 : index
+        %x_105 = memref.view %bank0[%c49216_43][] : memref<3416128xi8> to memref<2048xbf16>
         %c2253508608 = arith.constant 2253508608 : index
         %weight_29 = memref.view %residents0[%c2253508608][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c32768_56 = arith.constant 32768 : index
-        %y_148 = memref.view %bank0[%c32768_56][] : memref<3416064xi8> to memref<2048xbf16>
+        %c32832_56 = arith.constant 32832 : index
+        %y_148 = memref.view %bank0[%c32832_56][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_105, %weight_29, %y_148) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_cfcd376d {
         %c2253512704 = arith.constant 2253512704 : index
         %A_102 = memref.view %residents0[%c2253512704][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c32768_57 = arith.constant 32768 : index
-        %B_73 = memref.view %bank0[%c32768_57][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_101 = arith.constant 0 : index
-        %C_102 = memref.view %bank0[%c0_101][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_57 = arith.constant 32832 : index
+        %B_73 = memref.view %bank0[%c32832_57][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_101 = arith.constant 64 : index
+        %C_102 = memref.view %bank0[%c64_101][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_102, %B_73, %C_102) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
         %c2287067136 = arith.constant 2287067136 : index
         %A_103 = memref.view %residents0[%c2287067136][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c16384_56 = arith.constant 16384 : index
-        %C_103 = memref.view %bank0[%c16384_56][] : memref<3416064xi8> to memref<8192xbf16>
+        %c16448_56 = arith.constant 16448 : index
+        %C_103 = memref.view %bank0[%c16448_56][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_103, %B_73, %C_103) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
       }
       aiex.configure @SiLU_46449fd9 {
-        %c0_102 = arith.constant 0 : index
-        %x_106 = memref.view %bank0[%c0_102][] : memref<3416064xi8> to memref<8192xbf16>
-        %c32768_58 = arith.constant 32768 : index
-        %y_149 = memref.view %bank0[%c32768_58][] : memref<3416064xi8> to memref<8192xbf16>
+        %c64_102 = arith.constant 64 : index
+        %x_106 = memref.view %bank0[%c64_102][] : memref<3416128xi8> to memref<8192xbf16>
+        %c32832_58 = arith.constant 32832 : index
+        %y_149 = memref.view %bank0[%c32832_58][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%x_106, %y_149) : (memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @ElementwiseMul_ccb54f8d {
-        %c32768_59 = arith.constant 32768 : index
-        %a_43 = memref.view %bank0[%c32768_59][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_57 = arith.constant 16384 : index
-        %b_43 = memref.view %bank0[%c16384_57][] : memref<3416064xi8> to memref<8192xbf16>
-        %c0_103 = arith.constant 0 : index
-        %y_150 = memref.view %bank0[%c0_103][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_59 = arith.constant 32832 : index
+        %a_43 = memref.view %bank0[%c32832_59][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_57 = arith.constant 16448 : index
+        %b_43 = memref.view %bank0[%c16448_57][] : memref<3416128xi8> to memref<8192xbf16>
+        %c64_103 = arith.constant 64 : index
+        %y_150 = memref.view %bank0[%c64_103][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%a_43, %b_43, %y_150) : (memref<8192xbf16>, memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @GEMV_3e177417 {
         %c2320621568 = arith.constant 2320621568 : index
         %A_104 = memref.view %residents0[%c2320621568][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_104 = arith.constant 0 : index
-        %B_74 = memref.view %bank0[%c0_104][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_58 = arith.constant 16384 : index
-        %C_104 = memref.view %bank0[%c16384_58][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_104 = arith.constant 64 : index
+        %B_74 = memref.view %bank0[%c64_104][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_58 = arith.constant 16448 : index
+        %C_104 = memref.view %bank0[%c16448_58][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_104, %B_74, %C_104) : (memref<16777216xbf16>, memref<8192xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c49152_44 = arith.constant 49152 : index
-        %a_44 = memref.view %bank0[%c49152_44][] : memref<3416064xi8> to memref<2048xbf16>
-        %c16384_59 = arith.constant 16384 : index
-        %b_44 = memref.view %bank0[%c16384_59][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_105 = arith.constant 0 : index
-        %y_151 = memref.view %bank0[%c0_105][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_44 = arith.constant 49216 : index
+        %a_44 = memref.view %bank0[%c49216_44][] : memref<3416128xi8> to memref<2048xbf16>
+        %c16448_59 = arith.constant 16448 : index
+        %b_44 = memref.view %bank0[%c16448_59][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_105 = arith.constant 64 : index
+        %y_151 = memref.view %bank0[%c64_105][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_44, %b_44, %y_151) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c0_106 = arith.constant 0 : index
-        %x_107 = memref.view %bank0[%c0_106][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_106 = arith.constant 64 : index
+        %x_107 = memref.view %bank0[%c64_106][] : memref<3416128xi8> to memref<2048xbf16>
         %c2354176000 = arith.constant 2354176000 : index
         %weight_30 = memref.view %residents0[%c2354176000][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c4096_105 = arith.constant 4096 : index
-        %y_152 = memref.view %bank0[%c4096_105][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_105 = arith.constant 4160 : index
+        %y_152 = memref.view %bank0[%c4160_105][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_107, %weight_30, %y_152) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c2354180096 = arith.constant 2354180096 : index
         %A_105 = memref.view %residents0[%c2354180096][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c4096_106 = arith.constant 4096 : index
-        %B_75 = memref.view %bank0[%c4096_106][] : memref<3416064xi8> to memref<2048xbf16>
-        %c8192_75 = arith.constant 8192 : index
-        %C_105 = memref.view %bank0[%c8192_75][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_106 = arith.constant 4160 : index
+        %B_75 = memref.view %bank0[%c4160_106][] : memref<3416128xi8> to memref<2048xbf16>
+        %c8256_75 = arith.constant 8256 : index
+        %C_105 = memref.view %bank0[%c8256_75][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_105, %B_75, %C_105) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_afa76827 {
         %c2362568704 = arith.constant 2362568704 : index
         %A_106 = memref.view %residents0[%c2362568704][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c4096_107 = arith.constant 4096 : index
-        %B_76 = memref.view %bank0[%c4096_107][] : memref<3416064xi8> to memref<2048xbf16>
-        %c12288_30 = arith.constant 12288 : index
-        %C_106 = memref.view %bank0[%c12288_30][] : memref<3416064xi8> to memref<512xbf16>
+        %c4160_107 = arith.constant 4160 : index
+        %B_76 = memref.view %bank0[%c4160_107][] : memref<3416128xi8> to memref<2048xbf16>
+        %c12352_30 = arith.constant 12352 : index
+        %C_106 = memref.view %bank0[%c12352_30][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_106, %B_76, %C_106) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
         %c2364665856 = arith.constant 2364665856 : index
         %A_107 = memref.view %residents0[%c2364665856][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c13312_30 = arith.constant 13312 : index
-        %C_107 = memref.view %bank0[%c13312_30][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_30 = arith.constant 13376 : index
+        %C_107 = memref.view %bank0[%c13376_30][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence0(%A_107, %B_76, %C_107) : (memref<1048576xbf16>, memref<2048xbf16>, memref<512xbf16>)
       }
       aiex.configure @RoPE_2e4932c2 {
-        %c8192_76 = arith.constant 8192 : index
-        %x_108 = memref.view %bank0[%c8192_76][] : memref<3416064xi8> to memref<2048xbf16>
-        %c53248_16 = arith.constant 53248 : index
-        %angles_15 = memref.view %bank0[%c53248_16][] : memref<3416064xi8> to memref<64xbf16>
-        %c4096_108 = arith.constant 4096 : index
-        %y_153 = memref.view %bank0[%c4096_108][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_76 = arith.constant 8256 : index
+        %x_108 = memref.view %bank0[%c8256_76][] : memref<3416128xi8> to memref<2048xbf16>
+        %c53312_16 = arith.constant 53312 : index
+        %angles_15 = memref.view %bank0[%c53312_16][] : memref<3416128xi8> to memref<64xbf16>
+        %c4160_108 = arith.constant 4160 : index
+        %y_153 = memref.view %bank0[%c4160_108][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_108, %angles_15, %y_153) : (memref<2048xbf16>, memref<64xbf16>, memref<2048xbf16>)
-        %c12288_31 = arith.constant 12288 : index
-        %x_109 = memref.view %bank0[%c12288_31][] : memref<3416064xi8> to memref<512xbf16>
-        %y_154 = memref.view %bank0[%c8192_76][] : memref<3416064xi8> to memref<512xbf16>
+        %c12352_31 = arith.constant 12352 : index
+        %x_109 = memref.view %bank0[%c12352_31][] : memref<3416128xi8> to memref<512xbf16>
+        %y_154 = memref.view %bank0[%c8256_76][] : memref<3416128xi8> to memref<512xbf16>
         aiex.run @sequence1(%x_109, %angles_15, %y_154) : (memref<512xbf16>, memref<64xbf16>, memref<512xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c8192_77 = arith.constant 8192 : index
-        %x_110 = memref.view %bank0[%c8192_77][] : memref<3416064xi8> to memref<512xbf16>
+        %c8256_77 = arith.constant 8256 : index
+        %x_110 = memref.view %bank0[%c8256_77][] : memref<3416128xi8> to memref<512xbf16>
         %c3482456064 = arith.constant 3482456064 : index
         %y_155 = memref.view %residents0[%c3482456064][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_110, %y_155) : (memref<512xbf16>, memref<16777216xbf16>)
-        %c13312_31 = arith.constant 13312 : index
-        %x_111 = memref.view %bank0[%c13312_31][] : memref<3416064xi8> to memref<512xbf16>
+        %c13376_31 = arith.constant 13376 : index
+        %x_111 = memref.view %bank0[%c13376_31][] : memref<3416128xi8> to memref<512xbf16>
         %c3516010496 = arith.constant 3516010496 : index
         %y_156 = memref.view %residents0[%c3516010496][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence0(%x_111, %y_156) : (memref<512xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_f2963d51 {
-        %c4096_109 = arith.constant 4096 : index
-        %Q_15 = memref.view %bank0[%c4096_109][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_109 = arith.constant 4160 : index
+        %Q_15 = memref.view %bank0[%c4160_109][] : memref<3416128xi8> to memref<2048xbf16>
         %c3482456064_1 = arith.constant 3482456064 : index
         %K_15 = memref.view %residents0[%c3482456064_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c3516010496_1 = arith.constant 3516010496 : index
         %V_15 = memref.view %residents0[%c3516010496_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c8192_78 = arith.constant 8192 : index
-        %O_15 = memref.view %bank0[%c8192_78][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_78 = arith.constant 8256 : index
+        %O_15 = memref.view %bank0[%c8256_78][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%Q_15, %K_15, %V_15, %O_15) : (memref<2048xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_78144f3c {
         %c2366763008 = arith.constant 2366763008 : index
         %A_108 = memref.view %residents0[%c2366763008][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c8192_79 = arith.constant 8192 : index
-        %B_77 = memref.view %bank0[%c8192_79][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_110 = arith.constant 4096 : index
-        %C_108 = memref.view %bank0[%c4096_110][] : memref<3416064xi8> to memref<2048xbf16>
+        %c8256_79 = arith.constant 8256 : index
+        %B_77 = memref.view %bank0[%c8256_79][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_110 = arith.constant 4160 : index
+        %C_108 = memref.view %bank0[%c4160_110][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_108, %B_77, %C_108) : (memref<4194304xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_107 = arith.constant 0 : index
-        %a_45 = memref.view %bank0[%c0_107][] : memref<3416064xi8> to memref<2048xbf16>
-        %c4096_111 = arith.constant 4096 : index
-        %b_45 = memref.view %bank0[%c4096_111][] : memref<3416064xi8> to memref<2048xbf16>
-        %c49152_45 = arith.constant 49152 : index
-        %y_157 = memref.view %bank0[%c49152_45][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_107 = arith.constant 64 : index
+        %a_45 = memref.view %bank0[%c64_107][] : memref<3416128xi8> to memref<2048xbf16>
+        %c4160_111 = arith.constant 4160 : index
+        %b_45 = memref.view %bank0[%c4160_111][] : memref<3416128xi8> to memref<2048xbf16>
+        %c49216_45 = arith.constant 49216 : index
+        %y_157 = memref.view %bank0[%c49216_45][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_45, %b_45, %y_157) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c49152_46 = arith.constant 49152 : index
-        %x_112 = memref.view %bank0[%c49152_46][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_46 = arith.constant 49216 : index
+        %x_112 = memref.view %bank0[%c49216_46][] : memref<3416128xi8> to memref<2048xbf16>
         %c2375151616 = arith.constant 2375151616 : index
         %weight_31 = memref.view %residents0[%c2375151616][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c32768_60 = arith.constant 32768 : index
-        %y_158 = memref.view %bank0[%c32768_60][] : memref<3416064xi8> to memref<2048xbf16>
+        %c32832_60 = arith.constant 32832 : index
+        %y_158 = memref.view %bank0[%c32832_60][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_112, %weight_31, %y_158) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_cfcd376d {
         %c2375155712 = arith.constant 2375155712 : index
         %A_109 = memref.view %residents0[%c2375155712][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c32768_61 = arith.constant 32768 : index
-        %B_78 = memref.view %bank0[%c32768_61][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_108 = arith.constant 0 : index
-        %C_109 = memref.view %bank0[%c0_108][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_61 = arith.constant 32832 : index
+        %B_78 = memref.view %bank0[%c32832_61][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_108 = arith.constant 64 : index
+        %C_109 = memref.view %bank0[%c64_108][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_109, %B_78, %C_109) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
         %c2408710144 = arith.constant 2408710144 : index
         %A_110 = memref.view %residents0[%c2408710144][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c16384_60 = arith.constant 16384 : index
-        %C_110 = memref.view %bank0[%c16384_60][] : memref<3416064xi8> to memref<8192xbf16>
+        %c16448_60 = arith.constant 16448 : index
+        %C_110 = memref.view %bank0[%c16448_60][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%A_110, %B_78, %C_110) : (memref<16777216xbf16>, memref<2048xbf16>, memref<8192xbf16>)
       }
       aiex.configure @SiLU_46449fd9 {
-        %c0_109 = arith.constant 0 : index
-        %x_113 = memref.view %bank0[%c0_109][] : memref<3416064xi8> to memref<8192xbf16>
-        %c32768_62 = arith.constant 32768 : index
-        %y_159 = memref.view %bank0[%c32768_62][] : memref<3416064xi8> to memref<8192xbf16>
+        %c64_109 = arith.constant 64 : index
+        %x_113 = memref.view %bank0[%c64_109][] : memref<3416128xi8> to memref<8192xbf16>
+        %c32832_62 = arith.constant 32832 : index
+        %y_159 = memref.view %bank0[%c32832_62][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%x_113, %y_159) : (memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @ElementwiseMul_ccb54f8d {
-        %c32768_63 = arith.constant 32768 : index
-        %a_46 = memref.view %bank0[%c32768_63][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_61 = arith.constant 16384 : index
-        %b_46 = memref.view %bank0[%c16384_61][] : memref<3416064xi8> to memref<8192xbf16>
-        %c0_110 = arith.constant 0 : index
-        %y_160 = memref.view %bank0[%c0_110][] : memref<3416064xi8> to memref<8192xbf16>
+        %c32832_63 = arith.constant 32832 : index
+        %a_46 = memref.view %bank0[%c32832_63][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_61 = arith.constant 16448 : index
+        %b_46 = memref.view %bank0[%c16448_61][] : memref<3416128xi8> to memref<8192xbf16>
+        %c64_110 = arith.constant 64 : index
+        %y_160 = memref.view %bank0[%c64_110][] : memref<3416128xi8> to memref<8192xbf16>
         aiex.run @sequence0(%a_46, %b_46, %y_160) : (memref<8192xbf16>, memref<8192xbf16>, memref<8192xbf16>)
       }
       aiex.configure @GEMV_3e177417 {
         %c2442264576 = arith.constant 2442264576 : index
         %A_111 = memref.view %residents0[%c2442264576][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_111 = arith.constant 0 : index
-        %B_79 = memref.view %bank0[%c0_111][] : memref<3416064xi8> to memref<8192xbf16>
-        %c16384_62 = arith.constant 16384 : index
-        %C_111 = memref.view %bank0[%c16384_62][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_111 = arith.constant 64 : index
+        %B_79 = memref.view %bank0[%c64_111][] : memref<3416128xi8> to memref<8192xbf16>
+        %c16448_62 = arith.constant 16448 : index
+        %C_111 = memref.view %bank0[%c16448_62][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%A_111, %B_79, %C_111) : (memref<16777216xbf16>, memref<8192xbf16>, memref<2048xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c49152_47 = arith.constant 49152 : index
-        %a_47 = memref.view %bank0[%c49152_47][] : memref<3416064xi8> to memref<2048xbf16>
-        %c16384_63 = arith.constant 16384 : index
-        %b_47 = memref.view %bank0[%c16384_63][] : memref<3416064xi8> to memref<2048xbf16>
-        %c0_112 = arith.constant 0 : index
-        %y_161 = memref.view %bank0[%c0_112][] : memref<3416064xi8> to memref<2048xbf16>
+        %c49216_47 = arith.constant 49216 : index
+        %a_47 = memref.view %bank0[%c49216_47][] : memref<3416128xi8> to memref<2048xbf16>
+        %c16448_63 = arith.constant 16448 : index
+        %b_47 = memref.view %bank0[%c16448_63][] : memref<3416128xi8> to memref<2048xbf16>
+        %c64_112 = arith.constant 64 : index
+        %y_161 = memref.view %bank0[%c64_112][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%a_47, %b_47, %y_161) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c0_113 = arith.constant 0 : index
-        %x_114 = memref.view %bank0[%c0_113][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_113 = arith.constant 64 : index
+        %x_114 = memref.view %bank0[%c64_113][] : memref<3416128xi8> to memref<2048xbf16>
         %c2475819008 = arith.constant 2475819008 : index
         %weight_32 = memref.view %residents0[%c2475819008][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c4096_112 = arith.constant 4096 : index
-        %y_162 = memref.view %bank0[%c4096_112][] : memref<3416064xi8> to memref<2048xbf16>
+        %c4160_112 = arith.constant 4160 : index
+        %y_162 = memref.view %bank0[%c4160_112][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_114, %weight_32, %y_162) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_27e30c22 {
-        %c0_114 = arith.constant 0 : index
-        %A_112 = memref.view %residents0[%c0_114][] : memref<3550220288xi8> to memref<262668288xbf16>
-        %c4096_113 = arith.constant 4096 : index
-        %B_80 = memref.view %bank0[%c4096_113][] : memref<3416064xi8> to memref<2048xbf16>
-        %C_112 = memref.view %output[%c0_114][] : memref<513024xi8> to memref<128256xf32>
+        %c0_1 = arith.constant 0 : index
+        %A_112 = memref.view %residents0[%c0_1][] : memref<3550220288xi8> to memref<262668288xbf16>
+        %c4160_113 = arith.constant 4160 : index
+        %B_80 = memref.view %bank0[%c4160_113][] : memref<3416128xi8> to memref<2048xbf16>
+        %C_112 = memref.view %output[%c0_1][] : memref<513024xi8> to memref<128256xf32>
         aiex.run @sequence0(%A_112, %B_80, %C_112) : (memref<262668288xbf16>, memref<2048xbf16>, memref<128256xf32>)
       }
       aiex.configure @Sample_a969be17 {
-        %c0_115 = arith.constant 0 : index
-        %logits = memref.view %output[%c0_115][] : memref<513024xi8> to memref<128256xf32>
+        %c0_2 = arith.constant 0 : index
+        %logits = memref.view %output[%c0_2][] : memref<513024xi8> to memref<128256xf32>
         %c3549564928 = arith.constant 3549564928 : index
         %draws = memref.view %residents0[%c3549564928][] : memref<3550220288xi8> to memref<131072xi32>
         %c3550089216 = arith.constant 3550089216 : index
         %tokens = memref.view %residents0[%c3550089216][] : memref<3550220288xi8> to memref<32768xi32>
-        %c53384 = arith.constant 53384 : index
-        %token = memref.view %bank0[%c53384][] : memref<3416064xi8> to memref<1xi32>
+        %c8 = arith.constant 8 : index
+        %token = memref.view %bank0[%c8][] : memref<3416128xi8> to memref<1xi32>
         aiex.run @sequence0(%logits, %draws, %tokens, %token) : (memref<128256xf32>, memref<131072xi32>, memref<32768xi32>, memref<1xi32>)
       }
       aiex.configure @Emit_e3828e8e {
-        %c53376 = arith.constant 53376 : index
-        %planes = memref.view %bank0[%c53376][] : memref<3416064xi8> to memref<4xi32>
-        %c0_116 = arith.constant 0 : index
-        %program_1 = memref.view %program[%c0_116][] : memref<384xi8> to memref<81xi32>
-        %words = memref.view %feedback[%c0_116][] : memref<64xi8> to memref<7xi32>
-        %state = memref.view %bank0[%c53376][] : memref<3416064xi8> to memref<2xi32>
+        %c0_3 = arith.constant 0 : index
+        %planes = memref.view %bank0[%c0_3][] : memref<3416128xi8> to memref<4xi32>
+        %program_1 = memref.view %program[%c0_3][] : memref<384xi8> to memref<81xi32>
+        %words = memref.view %feedback[%c0_3][] : memref<64xi8> to memref<7xi32>
+        %state = memref.view %bank0[%c0_3][] : memref<3416128xi8> to memref<2xi32>
         aiex.run @sequence0(%planes, %program_1, %words, %state) : (memref<4xi32>, memref<81xi32>, memref<7xi32>, memref<2xi32>)
       }
     }
   }
   aie.device(npu2) @main_ids_64_int32 {
-    aie.runtime_sequence @sequence(%input : memref<256xi8>, %output : memref<513024xi8>, %control : memref<3456xi8>, %bank0 : memref<3416064xi8>, %residents0 : memref<3550220288xi8>) {
+    aie.runtime_sequence @sequence(%input : memref<256xi8>, %output : memref<513024xi8>, %control : memref<3456xi8>, %bank0 : memref<3416128xi8>, %residents0 : memref<3550220288xi8>) {
       aiex.configure @Copy_da033207 {
         %c0 = arith.constant 0 : index
         %x = memref.view %residents0[%c0][] : memref<3550220288xi8> to memref<262668288xbf16>
         %ids = memref.view %control[%c0][] : memref<3456xi8> to memref<856xi32>
-        %y = memref.view %bank0[%c0][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64 = arith.constant 64 : index
+        %y = memref.view %bank0[%c64][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x, %ids, %y) : (memref<262668288xbf16>, memref<856xi32>, memref<131072xbf16>)
       }
       aiex.configure @Copy_e457a826 {
         %c525336576 = arith.constant 525336576 : index
         %x_1 = memref.view %residents0[%c525336576][] : memref<3550220288xi8> to memref<2097152xbf16>
-        %c3407872 = arith.constant 3407872 : index
-        %y_1 = memref.view %bank0[%c3407872][] : memref<3416064xi8> to memref<4096xbf16>
+        %c3407936 = arith.constant 3407936 : index
+        %y_1 = memref.view %bank0[%c3407936][] : memref<3416128xi8> to memref<4096xbf16>
         aiex.run @sequence1(%x_1, %y_1) : (memref<2097152xbf16>, memref<4096xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c0_1 = arith.constant 0 : index
-        %x_2 = memref.view %bank0[%c0_1][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_1 = arith.constant 64 : index
+        %x_2 = memref.view %bank0[%c64_1][] : memref<3416128xi8> to memref<131072xbf16>
         %c529530880 = arith.constant 529530880 : index
         %weight = memref.view %residents0[%c529530880][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c262144 = arith.constant 262144 : index
-        %y_2 = memref.view %bank0[%c262144][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208 = arith.constant 262208 : index
+        %y_2 = memref.view %bank0[%c262208][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_2, %weight, %y_2) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c262144_1 = arith.constant 262144 : index
-        %A = memref.view %bank0[%c262144_1][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_1 = arith.constant 262208 : index
+        %A = memref.view %bank0[%c262208_1][] : memref<3416128xi8> to memref<131072xbf16>
         %c529534976 = arith.constant 529534976 : index
         %B = memref.view %residents0[%c529534976][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c524288 = arith.constant 524288 : index
-        %C = memref.view %bank0[%c524288][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352 = arith.constant 524352 : index
+        %C = memref.view %bank0[%c524352][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A, %B, %C) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
         %c537923584 = arith.constant 537923584 : index
         %B_1 = memref.view %residents0[%c537923584][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c786432 = arith.constant 786432 : index
-        %C_1 = memref.view %bank0[%c786432][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496 = arith.constant 786496 : index
+        %C_1 = memref.view %bank0[%c786496][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A, %B_1, %C_1) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
         %c540020736 = arith.constant 540020736 : index
         %B_2 = memref.view %residents0[%c540020736][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c851968 = arith.constant 851968 : index
-        %C_2 = memref.view %bank0[%c851968][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032 = arith.constant 852032 : index
+        %C_2 = memref.view %bank0[%c852032][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A, %B_2, %C_2) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
       }
       aiex.configure @RoPE_e3a5ce51 {
-        %c524288_1 = arith.constant 524288 : index
-        %x_3 = memref.view %bank0[%c524288_1][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3407872_1 = arith.constant 3407872 : index
-        %angles = memref.view %bank0[%c3407872_1][] : memref<3416064xi8> to memref<4096xbf16>
-        %c262144_2 = arith.constant 262144 : index
-        %y_3 = memref.view %bank0[%c262144_2][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_1 = arith.constant 524352 : index
+        %x_3 = memref.view %bank0[%c524352_1][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3407936_1 = arith.constant 3407936 : index
+        %angles = memref.view %bank0[%c3407936_1][] : memref<3416128xi8> to memref<4096xbf16>
+        %c262208_2 = arith.constant 262208 : index
+        %y_3 = memref.view %bank0[%c262208_2][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_3, %angles, %y_3) : (memref<131072xbf16>, memref<4096xbf16>, memref<131072xbf16>)
-        %c786432_1 = arith.constant 786432 : index
-        %x_4 = memref.view %bank0[%c786432_1][] : memref<3416064xi8> to memref<32768xbf16>
-        %y_4 = memref.view %bank0[%c524288_1][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_1 = arith.constant 786496 : index
+        %x_4 = memref.view %bank0[%c786496_1][] : memref<3416128xi8> to memref<32768xbf16>
+        %y_4 = memref.view %bank0[%c524352_1][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%x_4, %angles, %y_4) : (memref<32768xbf16>, memref<4096xbf16>, memref<32768xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c524288_2 = arith.constant 524288 : index
-        %x_5 = memref.view %bank0[%c524288_2][] : memref<3416064xi8> to memref<32768xbf16>
+        %c524352_2 = arith.constant 524352 : index
+        %x_5 = memref.view %bank0[%c524352_2][] : memref<3416128xi8> to memref<32768xbf16>
         %c2475823104 = arith.constant 2475823104 : index
         %y_5 = memref.view %residents0[%c2475823104][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_5, %y_5) : (memref<32768xbf16>, memref<16777216xbf16>)
-        %c851968_1 = arith.constant 851968 : index
-        %x_6 = memref.view %bank0[%c851968_1][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_1 = arith.constant 852032 : index
+        %x_6 = memref.view %bank0[%c852032_1][] : memref<3416128xi8> to memref<32768xbf16>
         %c2509377536 = arith.constant 2509377536 : index
         %y_6 = memref.view %residents0[%c2509377536][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_6, %y_6) : (memref<32768xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_8a727324 {
-        %c262144_3 = arith.constant 262144 : index
-        %Q = memref.view %bank0[%c262144_3][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_3 = arith.constant 262208 : index
+        %Q = memref.view %bank0[%c262208_3][] : memref<3416128xi8> to memref<131072xbf16>
         %c2475823104_1 = arith.constant 2475823104 : index
         %K = memref.view %residents0[%c2475823104_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c2509377536_1 = arith.constant 2509377536 : index
         %V = memref.view %residents0[%c2509377536_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c524288_3 = arith.constant 524288 : index
-        %O = memref.view %bank0[%c524288_3][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_3 = arith.constant 524352 : index
+        %O = memref.view %bank0[%c524352_3][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%Q, %K, %V, %O) : (memref<131072xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c524288_4 = arith.constant 524288 : index
-        %A_1 = memref.view %bank0[%c524288_4][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_4 = arith.constant 524352 : index
+        %A_1 = memref.view %bank0[%c524352_4][] : memref<3416128xi8> to memref<131072xbf16>
         %c542117888 = arith.constant 542117888 : index
         %B_3 = memref.view %residents0[%c542117888][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c262144_4 = arith.constant 262144 : index
-        %C_3 = memref.view %bank0[%c262144_4][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_4 = arith.constant 262208 : index
+        %C_3 = memref.view %bank0[%c262208_4][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_1, %B_3, %C_3) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_2 = arith.constant 0 : index
-        %a = memref.view %bank0[%c0_2][] : memref<3416064xi8> to memref<131072xbf16>
-        %c262144_5 = arith.constant 262144 : index
-        %b = memref.view %bank0[%c262144_5][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3145728 = arith.constant 3145728 : index
-        %y_7 = memref.view %bank0[%c3145728][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_2 = arith.constant 64 : index
+        %a = memref.view %bank0[%c64_2][] : memref<3416128xi8> to memref<131072xbf16>
+        %c262208_5 = arith.constant 262208 : index
+        %b = memref.view %bank0[%c262208_5][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3145792 = arith.constant 3145792 : index
+        %y_7 = memref.view %bank0[%c3145792][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a, %b, %y_7) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c3145728_1 = arith.constant 3145728 : index
-        %x_7 = memref.view %bank0[%c3145728_1][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_1 = arith.constant 3145792 : index
+        %x_7 = memref.view %bank0[%c3145792_1][] : memref<3416128xi8> to memref<131072xbf16>
         %c550506496 = arith.constant 550506496 : index
         %weight_1 = memref.view %residents0[%c550506496][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c2097152 = arith.constant 2097152 : index
-        %y_8 = memref.view %bank0[%c2097152][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216 = arith.constant 2097216 : index
+        %y_8 = memref.view %bank0[%c2097216][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_7, %weight_1, %y_8) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c2097152_1 = arith.constant 2097152 : index
-        %A_2 = memref.view %bank0[%c2097152_1][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_1 = arith.constant 2097216 : index
+        %A_2 = memref.view %bank0[%c2097216_1][] : memref<3416128xi8> to memref<131072xbf16>
         %c550510592 = arith.constant 550510592 : index
         %B_4 = memref.view %residents0[%c550510592][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_3 = arith.constant 0 : index
-        %C_4 = memref.view %bank0[%c0_3][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_3 = arith.constant 64 : index
+        %C_4 = memref.view %bank0[%c64_3][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_2, %B_4, %C_4) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
         %c584065024 = arith.constant 584065024 : index
         %B_5 = memref.view %residents0[%c584065024][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576 = arith.constant 1048576 : index
-        %C_5 = memref.view %bank0[%c1048576][] : memref<3416064xi8> to memref<524288xbf16>
+        %c1048640 = arith.constant 1048640 : index
+        %C_5 = memref.view %bank0[%c1048640][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_2, %B_5, %C_5) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
       }
       aiex.configure @SiLU_e895fdf8 {
-        %c0_4 = arith.constant 0 : index
-        %x_8 = memref.view %bank0[%c0_4][] : memref<3416064xi8> to memref<524288xbf16>
-        %c2097152_2 = arith.constant 2097152 : index
-        %y_9 = memref.view %bank0[%c2097152_2][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_4 = arith.constant 64 : index
+        %x_8 = memref.view %bank0[%c64_4][] : memref<3416128xi8> to memref<524288xbf16>
+        %c2097216_2 = arith.constant 2097216 : index
+        %y_9 = memref.view %bank0[%c2097216_2][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%x_8, %y_9) : (memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @ElementwiseMul_ed97eca2 {
-        %c2097152_3 = arith.constant 2097152 : index
-        %a_1 = memref.view %bank0[%c2097152_3][] : memref<3416064xi8> to memref<524288xbf16>
-        %c1048576_1 = arith.constant 1048576 : index
-        %b_1 = memref.view %bank0[%c1048576_1][] : memref<3416064xi8> to memref<524288xbf16>
-        %c0_5 = arith.constant 0 : index
-        %y_10 = memref.view %bank0[%c0_5][] : memref<3416064xi8> to memref<524288xbf16>
+        %c2097216_3 = arith.constant 2097216 : index
+        %a_1 = memref.view %bank0[%c2097216_3][] : memref<3416128xi8> to memref<524288xbf16>
+        %c1048640_1 = arith.constant 1048640 : index
+        %b_1 = memref.view %bank0[%c1048640_1][] : memref<3416128xi8> to memref<524288xbf16>
+        %c64_5 = arith.constant 64 : index
+        %y_10 = memref.view %bank0[%c64_5][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%a_1, %b_1, %y_10) : (memref<524288xbf16>, memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c0_6 = arith.constant 0 : index
-        %A_3 = memref.view %bank0[%c0_6][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_6 = arith.constant 64 : index
+        %A_3 = memref.view %bank0[%c64_6][] : memref<3416128xi8> to memref<524288xbf16>
         %c617619456 = arith.constant 617619456 : index
         %B_6 = memref.view %residents0[%c617619456][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_2 = arith.constant 1048576 : index
-        %C_6 = memref.view %bank0[%c1048576_2][] : memref<3416064xi8> to memref<131072xbf16>
+        %c1048640_2 = arith.constant 1048640 : index
+        %C_6 = memref.view %bank0[%c1048640_2][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence3(%A_3, %B_6, %C_6) : (memref<524288xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c3145728_2 = arith.constant 3145728 : index
-        %a_2 = memref.view %bank0[%c3145728_2][] : memref<3416064xi8> to memref<131072xbf16>
-        %c1048576_3 = arith.constant 1048576 : index
-        %b_2 = memref.view %bank0[%c1048576_3][] : memref<3416064xi8> to memref<131072xbf16>
-        %c0_7 = arith.constant 0 : index
-        %y_11 = memref.view %bank0[%c0_7][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_2 = arith.constant 3145792 : index
+        %a_2 = memref.view %bank0[%c3145792_2][] : memref<3416128xi8> to memref<131072xbf16>
+        %c1048640_3 = arith.constant 1048640 : index
+        %b_2 = memref.view %bank0[%c1048640_3][] : memref<3416128xi8> to memref<131072xbf16>
+        %c64_7 = arith.constant 64 : index
+        %y_11 = memref.view %bank0[%c64_7][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_2, %b_2, %y_11) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c0_8 = arith.constant 0 : index
-        %x_9 = memref.view %bank0[%c0_8][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_8 = arith.constant 64 : index
+        %x_9 = memref.view %bank0[%c64_8][] : memref<3416128xi8> to memref<131072xbf16>
         %c651173888 = arith.constant 651173888 : index
         %weight_2 = memref.view %residents0[%c651173888][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c262144_6 = arith.constant 262144 : index
-        %y_12 = memref.view %bank0[%c262144_6][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_6 = arith.constant 262208 : index
+        %y_12 = memref.view %bank0[%c262208_6][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_9, %weight_2, %y_12) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c262144_7 = arith.constant 262144 : index
-        %A_4 = memref.view %bank0[%c262144_7][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_7 = arith.constant 262208 : index
+        %A_4 = memref.view %bank0[%c262208_7][] : memref<3416128xi8> to memref<131072xbf16>
         %c651177984 = arith.constant 651177984 : index
         %B_7 = memref.view %residents0[%c651177984][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c524288_5 = arith.constant 524288 : index
-        %C_7 = memref.view %bank0[%c524288_5][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_5 = arith.constant 524352 : index
+        %C_7 = memref.view %bank0[%c524352_5][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_4, %B_7, %C_7) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
         %c659566592 = arith.constant 659566592 : index
         %B_8 = memref.view %residents0[%c659566592][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c786432_2 = arith.constant 786432 : index
-        %C_8 = memref.view %bank0[%c786432_2][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_2 = arith.constant 786496 : index
+        %C_8 = memref.view %bank0[%c786496_2][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_4, %B_8, %C_8) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
         %c661663744 = arith.constant 661663744 : index
         %B_9 = memref.view %residents0[%c661663744][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c851968_2 = arith.constant 851968 : index
-        %C_9 = memref.view %bank0[%c851968_2][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_2 = arith.constant 852032 : index
+        %C_9 = memref.view %bank0[%c852032_2][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_4, %B_9, %C_9) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
       }
       aiex.configure @RoPE_e3a5ce51 {
-        %c524288_6 = arith.constant 524288 : index
-        %x_10 = memref.view %bank0[%c524288_6][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3407872_2 = arith.constant 3407872 : index
-        %angles_1 = memref.view %bank0[%c3407872_2][] : memref<3416064xi8> to memref<4096xbf16>
-        %c262144_8 = arith.constant 262144 : index
-        %y_13 = memref.view %bank0[%c262144_8][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_6 = arith.constant 524352 : index
+        %x_10 = memref.view %bank0[%c524352_6][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3407936_2 = arith.constant 3407936 : index
+        %angles_1 = memref.view %bank0[%c3407936_2][] : memref<3416128xi8> to memref<4096xbf16>
+        %c262208_8 = arith.constant 262208 : index
+        %y_13 = memref.view %bank0[%c262208_8][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_10, %angles_1, %y_13) : (memref<131072xbf16>, memref<4096xbf16>, memref<131072xbf16>)
-        %c786432_3 = arith.constant 786432 : index
-        %x_11 = memref.view %bank0[%c786432_3][] : memref<3416064xi8> to memref<32768xbf16>
-        %y_14 = memref.view %bank0[%c524288_6][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_3 = arith.constant 786496 : index
+        %x_11 = memref.view %bank0[%c786496_3][] : memref<3416128xi8> to memref<32768xbf16>
+        %y_14 = memref.view %bank0[%c524352_6][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%x_11, %angles_1, %y_14) : (memref<32768xbf16>, memref<4096xbf16>, memref<32768xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c524288_7 = arith.constant 524288 : index
-        %x_12 = memref.view %bank0[%c524288_7][] : memref<3416064xi8> to memref<32768xbf16>
+        %c524352_7 = arith.constant 524352 : index
+        %x_12 = memref.view %bank0[%c524352_7][] : memref<3416128xi8> to memref<32768xbf16>
         %c2542931968 = arith.constant 2542931968 : index
         %y_15 = memref.view %residents0[%c2542931968][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_12, %y_15) : (memref<32768xbf16>, memref<16777216xbf16>)
-        %c851968_3 = arith.constant 851968 : index
-        %x_13 = memref.view %bank0[%c851968_3][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_3 = arith.constant 852032 : index
+        %x_13 = memref.view %bank0[%c852032_3][] : memref<3416128xi8> to memref<32768xbf16>
         %c2576486400 = arith.constant 2576486400 : index
         %y_16 = memref.view %residents0[%c2576486400][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_13, %y_16) : (memref<32768xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_8a727324 {
-        %c262144_9 = arith.constant 262144 : index
-        %Q_1 = memref.view %bank0[%c262144_9][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_9 = arith.constant 262208 : index
+        %Q_1 = memref.view %bank0[%c262208_9][] : memref<3416128xi8> to memref<131072xbf16>
         %c2542931968_1 = arith.constant 2542931968 : index
         %K_1 = memref.view %residents0[%c2542931968_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c2576486400_1 = arith.constant 2576486400 : index
         %V_1 = memref.view %residents0[%c2576486400_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c524288_8 = arith.constant 524288 : index
-        %O_1 = memref.view %bank0[%c524288_8][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_8 = arith.constant 524352 : index
+        %O_1 = memref.view %bank0[%c524352_8][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%Q_1, %K_1, %V_1, %O_1) : (memref<131072xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c524288_9 = arith.constant 524288 : index
-        %A_5 = memref.view %bank0[%c524288_9][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_9 = arith.constant 524352 : index
+        %A_5 = memref.view %bank0[%c524352_9][] : memref<3416128xi8> to memref<131072xbf16>
         %c663760896 = arith.constant 663760896 : index
         %B_10 = memref.view %residents0[%c663760896][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c262144_10 = arith.constant 262144 : index
-        %C_10 = memref.view %bank0[%c262144_10][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_10 = arith.constant 262208 : index
+        %C_10 = memref.view %bank0[%c262208_10][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_5, %B_10, %C_10) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_9 = arith.constant 0 : index
-        %a_3 = memref.view %bank0[%c0_9][] : memref<3416064xi8> to memref<131072xbf16>
-        %c262144_11 = arith.constant 262144 : index
-        %b_3 = memref.view %bank0[%c262144_11][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3145728_3 = arith.constant 3145728 : index
-        %y_17 = memref.view %bank0[%c3145728_3][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_9 = arith.constant 64 : index
+        %a_3 = memref.view %bank0[%c64_9][] : memref<3416128xi8> to memref<131072xbf16>
+        %c262208_11 = arith.constant 262208 : index
+        %b_3 = memref.view %bank0[%c262208_11][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3145792_3 = arith.constant 3145792 : index
+        %y_17 = memref.view %bank0[%c3145792_3][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_3, %b_3, %y_17) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c3145728_4 = arith.constant 3145728 : index
-        %x_14 = memref.view %bank0[%c3145728_4][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_4 = arith.constant 3145792 : index
+        %x_14 = memref.view %bank0[%c3145792_4][] : memref<3416128xi8> to memref<131072xbf16>
         %c672149504 = arith.constant 672149504 : index
         %weight_3 = memref.view %residents0[%c672149504][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c2097152_4 = arith.constant 2097152 : index
-        %y_18 = memref.view %bank0[%c2097152_4][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_4 = arith.constant 2097216 : index
+        %y_18 = memref.view %bank0[%c2097216_4][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_14, %weight_3, %y_18) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c2097152_5 = arith.constant 2097152 : index
-        %A_6 = memref.view %bank0[%c2097152_5][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_5 = arith.constant 2097216 : index
+        %A_6 = memref.view %bank0[%c2097216_5][] : memref<3416128xi8> to memref<131072xbf16>
         %c672153600 = arith.constant 672153600 : index
         %B_11 = memref.view %residents0[%c672153600][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_10 = arith.constant 0 : index
-        %C_11 = memref.view %bank0[%c0_10][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_10 = arith.constant 64 : index
+        %C_11 = memref.view %bank0[%c64_10][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_6, %B_11, %C_11) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
         %c705708032 = arith.constant 705708032 : index
         %B_12 = memref.view %residents0[%c705708032][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_4 = arith.constant 1048576 : index
-        %C_12 = memref.view %bank0[%c1048576_4][] : memref<3416064xi8> to memref<524288xbf16>
+        %c1048640_4 = arith.constant 1048640 : index
+        %C_12 = memref.view %bank0[%c1048640_4][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_6, %B_12, %C_12) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
       }
       aiex.configure @SiLU_e895fdf8 {
-        %c0_11 = arith.constant 0 : index
-        %x_15 = memref.view %bank0[%c0_11][] : memref<3416064xi8> to memref<524288xbf16>
-        %c2097152_6 = arith.constant 2097152 : index
-        %y_19 = memref.view %bank0[%c2097152_6][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_11 = arith.constant 64 : index
+        %x_15 = memref.view %bank0[%c64_11][] : memref<3416128xi8> to memref<524288xbf16>
+        %c2097216_6 = arith.constant 2097216 : index
+        %y_19 = memref.view %bank0[%c2097216_6][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%x_15, %y_19) : (memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @ElementwiseMul_ed97eca2 {
-        %c2097152_7 = arith.constant 2097152 : index
-        %a_4 = memref.view %bank0[%c2097152_7][] : memref<3416064xi8> to memref<524288xbf16>
-        %c1048576_5 = arith.constant 1048576 : index
-        %b_4 = memref.view %bank0[%c1048576_5][] : memref<3416064xi8> to memref<524288xbf16>
-        %c0_12 = arith.constant 0 : index
-        %y_20 = memref.view %bank0[%c0_12][] : memref<3416064xi8> to memref<524288xbf16>
+        %c2097216_7 = arith.constant 2097216 : index
+        %a_4 = memref.view %bank0[%c2097216_7][] : memref<3416128xi8> to memref<524288xbf16>
+        %c1048640_5 = arith.constant 1048640 : index
+        %b_4 = memref.view %bank0[%c1048640_5][] : memref<3416128xi8> to memref<524288xbf16>
+        %c64_12 = arith.constant 64 : index
+        %y_20 = memref.view %bank0[%c64_12][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%a_4, %b_4, %y_20) : (memref<524288xbf16>, memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c0_13 = arith.constant 0 : index
-        %A_7 = memref.view %bank0[%c0_13][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_13 = arith.constant 64 : index
+        %A_7 = memref.view %bank0[%c64_13][] : memref<3416128xi8> to memref<524288xbf16>
         %c739262464 = arith.constant 739262464 : index
         %B_13 = memref.view %residents0[%c739262464][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_6 = arith.constant 1048576 : index
-        %C_13 = memref.view %bank0[%c1048576_6][] : memref<3416064xi8> to memref<131072xbf16>
+        %c1048640_6 = arith.constant 1048640 : index
+        %C_13 = memref.view %bank0[%c1048640_6][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence3(%A_7, %B_13, %C_13) : (memref<524288xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c3145728_5 = arith.constant 3145728 : index
-        %a_5 = memref.view %bank0[%c3145728_5][] : memref<3416064xi8> to memref<131072xbf16>
-        %c1048576_7 = arith.constant 1048576 : index
-        %b_5 = memref.view %bank0[%c1048576_7][] : memref<3416064xi8> to memref<131072xbf16>
-        %c0_14 = arith.constant 0 : index
-        %y_21 = memref.view %bank0[%c0_14][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_5 = arith.constant 3145792 : index
+        %a_5 = memref.view %bank0[%c3145792_5][] : memref<3416128xi8> to memref<131072xbf16>
+        %c1048640_7 = arith.constant 1048640 : index
+        %b_5 = memref.view %bank0[%c1048640_7][] : memref<3416128xi8> to memref<131072xbf16>
+        %c64_14 = arith.constant 64 : index
+        %y_21 = memref.view %bank0[%c64_14][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_5, %b_5, %y_21) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c0_15 = arith.constant 0 : index
-        %x_16 = memref.view %bank0[%c0_15][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_15 = arith.constant 64 : index
+        %x_16 = memref.view %bank0[%c64_15][] : memref<3416128xi8> to memref<131072xbf16>
         %c772816896 = arith.constant 772816896 : index
         %weight_4 = memref.view %residents0[%c772816896][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c262144_12 = arith.constant 262144 : index
-        %y_22 = memref.view %bank0[%c262144_12][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_12 = arith.constant 262208 : index
+        %y_22 = memref.view %bank0[%c262208_12][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_16, %weight_4, %y_22) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c262144_13 = arith.constant 262144 : index
-        %A_8 = memref.view %bank0[%c262144_13][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_13 = arith.constant 262208 : index
+        %A_8 = memref.view %bank0[%c262208_13][] : memref<3416128xi8> to memref<131072xbf16>
         %c772820992 = arith.constant 772820992 : index
         %B_14 = memref.view %residents0[%c772820992][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c524288_10 = arith.constant 524288 : index
-        %C_14 = memref.view %bank0[%c524288_10][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_10 = arith.constant 524352 : index
+        %C_14 = memref.view %bank0[%c524352_10][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_8, %B_14, %C_14) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
         %c781209600 = arith.constant 781209600 : index
         %B_15 = memref.view %residents0[%c781209600][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c786432_4 = arith.constant 786432 : index
-        %C_15 = memref.view %bank0[%c786432_4][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_4 = arith.constant 786496 : index
+        %C_15 = memref.view %bank0[%c786496_4][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_8, %B_15, %C_15) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
         %c783306752 = arith.constant 783306752 : index
         %B_16 = memref.view %residents0[%c783306752][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c851968_4 = arith.constant 851968 : index
-        %C_16 = memref.view %bank0[%c851968_4][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_4 = arith.constant 852032 : index
+        %C_16 = memref.view %bank0[%c852032_4][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_8, %B_16, %C_16) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
       }
       aiex.configure @RoPE_e3a5ce51 {
-        %c524288_11 = arith.constant 524288 : index
-        %x_17 = memref.view %bank0[%c524288_11][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3407872_3 = arith.constant 3407872 : index
-        %angles_2 = memref.view %bank0[%c3407872_3][] : memref<3416064xi8> to memref<4096xbf16>
-        %c262144_14 = arith.constant 262144 : index
-        %y_23 = memref.view %bank0[%c262144_14][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_11 = arith.constant 524352 : index
+        %x_17 = memref.view %bank0[%c524352_11][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3407936_3 = arith.constant 3407936 : index
+        %angles_2 = memref.view %bank0[%c3407936_3][] : memref<3416128xi8> to memref<4096xbf16>
+        %c262208_14 = arith.constant 262208 : index
+        %y_23 = memref.view %bank0[%c262208_14][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_17, %angles_2, %y_23) : (memref<131072xbf16>, memref<4096xbf16>, memref<131072xbf16>)
-        %c786432_5 = arith.constant 786432 : index
-        %x_18 = memref.view %bank0[%c786432_5][] : memref<3416064xi8> to memref<32768xbf16>
-        %y_24 = memref.view %bank0[%c524288_11][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_5 = arith.constant 786496 : index
+        %x_18 = memref.view %bank0[%c786496_5][] : memref<3416128xi8> to memref<32768xbf16>
+        %y_24 = memref.view %bank0[%c524352_11][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%x_18, %angles_2, %y_24) : (memref<32768xbf16>, memref<4096xbf16>, memref<32768xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c524288_12 = arith.constant 524288 : index
-        %x_19 = memref.view %bank0[%c524288_12][] : memref<3416064xi8> to memref<32768xbf16>
+        %c524352_12 = arith.constant 524352 : index
+        %x_19 = memref.view %bank0[%c524352_12][] : memref<3416128xi8> to memref<32768xbf16>
         %c2610040832 = arith.constant 2610040832 : index
         %y_25 = memref.view %residents0[%c2610040832][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_19, %y_25) : (memref<32768xbf16>, memref<16777216xbf16>)
-        %c851968_5 = arith.constant 851968 : index
-        %x_20 = memref.view %bank0[%c851968_5][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_5 = arith.constant 852032 : index
+        %x_20 = memref.view %bank0[%c852032_5][] : memref<3416128xi8> to memref<32768xbf16>
         %c2643595264 = arith.constant 2643595264 : index
         %y_26 = memref.view %residents0[%c2643595264][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_20, %y_26) : (memref<32768xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_8a727324 {
-        %c262144_15 = arith.constant 262144 : index
-        %Q_2 = memref.view %bank0[%c262144_15][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_15 = arith.constant 262208 : index
+        %Q_2 = memref.view %bank0[%c262208_15][] : memref<3416128xi8> to memref<131072xbf16>
         %c2610040832_1 = arith.constant 2610040832 : index
         %K_2 = memref.view %residents0[%c2610040832_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c2643595264_1 = arith.constant 2643595264 : index
         %V_2 = memref.view %residents0[%c2643595264_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c524288_13 = arith.constant 524288 : index
-        %O_2 = memref.view %bank0[%c524288_13][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_13 = arith.constant 524352 : index
+        %O_2 = memref.view %bank0[%c524352_13][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%Q_2, %K_2, %V_2, %O_2) : (memref<131072xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c524288_14 = arith.constant 524288 : index
-        %A_9 = memref.view %bank0[%c524288_14][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_14 = arith.constant 524352 : index
+        %A_9 = memref.view %bank0[%c524352_14][] : memref<3416128xi8> to memref<131072xbf16>
         %c785403904 = arith.constant 785403904 : index
         %B_17 = memref.view %residents0[%c785403904][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c262144_16 = arith.constant 262144 : index
-        %C_17 = memref.view %bank0[%c262144_16][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_16 = arith.constant 262208 : index
+        %C_17 = memref.view %bank0[%c262208_16][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_9, %B_17, %C_17) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_16 = arith.constant 0 : index
-        %a_6 = memref.view %bank0[%c0_16][] : memref<3416064xi8> to memref<131072xbf16>
-        %c262144_17 = arith.constant 262144 : index
-        %b_6 = memref.view %bank0[%c262144_17][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3145728_6 = arith.constant 3145728 : index
-        %y_27 = memref.view %bank0[%c3145728_6][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_16 = arith.constant 64 : index
+        %a_6 = memref.view %bank0[%c64_16][] : memref<3416128xi8> to memref<131072xbf16>
+        %c262208_17 = arith.constant 262208 : index
+        %b_6 = memref.view %bank0[%c262208_17][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3145792_6 = arith.constant 3145792 : index
+        %y_27 = memref.view %bank0[%c3145792_6][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_6, %b_6, %y_27) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c3145728_7 = arith.constant 3145728 : index
-        %x_21 = memref.view %bank0[%c3145728_7][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_7 = arith.constant 3145792 : index
+        %x_21 = memref.view %bank0[%c3145792_7][] : memref<3416128xi8> to memref<131072xbf16>
         %c793792512 = arith.constant 793792512 : index
         %weight_5 = memref.view %residents0[%c793792512][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c2097152_8 = arith.constant 2097152 : index
-        %y_28 = memref.view %bank0[%c2097152_8][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_8 = arith.constant 2097216 : index
+        %y_28 = memref.view %bank0[%c2097216_8][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_21, %weight_5, %y_28) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c2097152_9 = arith.constant 2097152 : index
-        %A_10 = memref.view %bank0[%c2097152_9][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_9 = arith.constant 2097216 : index
+        %A_10 = memref.view %bank0[%c2097216_9][] : memref<3416128xi8> to memref<131072xbf16>
         %c793796608 = arith.constant 793796608 : index
         %B_18 = memref.view %residents0[%c793796608][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_17 = arith.constant 0 : index
-        %C_18 = memref.view %bank0[%c0_17][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_17 = arith.constant 64 : index
+        %C_18 = memref.view %bank0[%c64_17][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_10, %B_18, %C_18) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
         %c827351040 = arith.constant 827351040 : index
         %B_19 = memref.view %residents0[%c827351040][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_8 = arith.constant 1048576 : index
-        %C_19 = memref.view %bank0[%c1048576_8][] : memref<3416064xi8> to memref<524288xbf16>
+        %c1048640_8 = arith.constant 1048640 : index
+        %C_19 = memref.view %bank0[%c1048640_8][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_10, %B_19, %C_19) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
       }
       aiex.configure @SiLU_e895fdf8 {
-        %c0_18 = arith.constant 0 : index
-        %x_22 = memref.view %bank0[%c0_18][] : memref<3416064xi8> to memref<524288xbf16>
-        %c2097152_10 = arith.constant 2097152 : index
-        %y_29 = memref.view %bank0[%c2097152_10][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_18 = arith.constant 64 : index
+        %x_22 = memref.view %bank0[%c64_18][] : memref<3416128xi8> to memref<524288xbf16>
+        %c2097216_10 = arith.constant 2097216 : index
+        %y_29 = memref.view %bank0[%c2097216_10][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%x_22, %y_29) : (memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @ElementwiseMul_ed97eca2 {
-        %c2097152_11 = arith.constant 2097152 : index
-        %a_7 = memref.view %bank0[%c2097152_11][] : memref<3416064xi8> to memref<524288xbf16>
-        %c1048576_9 = arith.constant 1048576 : index
-        %b_7 = memref.view %bank0[%c1048576_9][] : memref<3416064xi8> to memref<524288xbf16>
-        %c0_19 = arith.constant 0 : index
-        %y_30 = memref.view %bank0[%c0_19][] : memref<3416064xi8> to memref<524288xbf16>
+        %c2097216_11 = arith.constant 2097216 : index
+        %a_7 = memref.view %bank0[%c2097216_11][] : memref<3416128xi8> to memref<524288xbf16>
+        %c1048640_9 = arith.constant 1048640 : index
+        %b_7 = memref.view %bank0[%c1048640_9][] : memref<3416128xi8> to memref<524288xbf16>
+        %c64_19 = arith.constant 64 : index
+        %y_30 = memref.view %bank0[%c64_19][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%a_7, %b_7, %y_30) : (memref<524288xbf16>, memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c0_20 = arith.constant 0 : index
-        %A_11 = memref.view %bank0[%c0_20][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_20 = arith.constant 64 : index
+        %A_11 = memref.view %bank0[%c64_20][] : memref<3416128xi8> to memref<524288xbf16>
         %c860905472 = arith.constant 860905472 : index
         %B_20 = memref.view %residents0[%c860905472][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_10 = arith.constant 1048576 : index
-        %C_20 = memref.view %bank0[%c1048576_10][] : memref<3416064xi8> to memref<131072xbf16>
+        %c1048640_10 = arith.constant 1048640 : index
+        %C_20 = memref.view %bank0[%c1048640_10][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence3(%A_11, %B_20, %C_20) : (memref<524288xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c3145728_8 = arith.constant 3145728 : index
-        %a_8 = memref.view %bank0[%c3145728_8][] : memref<3416064xi8> to memref<131072xbf16>
-        %c1048576_11 = arith.constant 1048576 : index
-        %b_8 = memref.view %bank0[%c1048576_11][] : memref<3416064xi8> to memref<131072xbf16>
-        %c0_21 = arith.constant 0 : index
-        %y_31 = memref.view %bank0[%c0_21][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_8 = arith.constant 3145792 : index
+        %a_8 = memref.view %bank0[%c3145792_8][] : memref<3416128xi8> to memref<131072xbf16>
+        %c1048640_11 = arith.constant 1048640 : index
+        %b_8 = memref.view %bank0[%c1048640_11][] : memref<3416128xi8> to memref<131072xbf16>
+        %c64_21 = arith.constant 64 : index
+        %y_31 = memref.view %bank0[%c64_21][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_8, %b_8, %y_31) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c0_22 = arith.constant 0 : index
-        %x_23 = memref.view %bank0[%c0_22][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_22 = arith.constant 64 : index
+        %x_23 = memref.view %bank0[%c64_22][] : memref<3416128xi8> to memref<131072xbf16>
         %c894459904 = arith.constant 894459904 : index
         %weight_6 = memref.view %residents0[%c894459904][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c262144_18 = arith.constant 262144 : index
-        %y_32 = memref.view %bank0[%c262144_18][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_18 = arith.constant 262208 : index
+        %y_32 = memref.view %bank0[%c262208_18][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_23, %weight_6, %y_32) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c262144_19 = arith.constant 262144 : index
-        %A_12 = memref.view %bank0[%c262144_19][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_19 = arith.constant 262208 : index
+        %A_12 = memref.view %bank0[%c262208_19][] : memref<3416128xi8> to memref<131072xbf16>
         %c894464000 = arith.constant 894464000 : index
         %B_21 = memref.view %residents0[%c894464000][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c524288_15 = arith.constant 524288 : index
-        %C_21 = memref.view %bank0[%c524288_15][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_15 = arith.constant 524352 : index
+        %C_21 = memref.view %bank0[%c524352_15][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_12, %B_21, %C_21) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
         %c902852608 = arith.constant 902852608 : index
         %B_22 = memref.view %residents0[%c902852608][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c786432_6 = arith.constant 786432 : index
-        %C_22 = memref.view %bank0[%c786432_6][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_6 = arith.constant 786496 : index
+        %C_22 = memref.view %bank0[%c786496_6][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_12, %B_22, %C_22) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
         %c904949760 = arith.constant 904949760 : index
         %B_23 = memref.view %residents0[%c904949760][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c851968_6 = arith.constant 851968 : index
-        %C_23 = memref.view %bank0[%c851968_6][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_6 = arith.constant 852032 : index
+        %C_23 = memref.view %bank0[%c852032_6][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_12, %B_23, %C_23) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
       }
       aiex.configure @RoPE_e3a5ce51 {
-        %c524288_16 = arith.constant 524288 : index
-        %x_24 = memref.view %bank0[%c524288_16][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3407872_4 = arith.constant 3407872 : index
-        %angles_3 = memref.view %bank0[%c3407872_4][] : memref<3416064xi8> to memref<4096xbf16>
-        %c262144_20 = arith.constant 262144 : index
-        %y_33 = memref.view %bank0[%c262144_20][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_16 = arith.constant 524352 : index
+        %x_24 = memref.view %bank0[%c524352_16][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3407936_4 = arith.constant 3407936 : index
+        %angles_3 = memref.view %bank0[%c3407936_4][] : memref<3416128xi8> to memref<4096xbf16>
+        %c262208_20 = arith.constant 262208 : index
+        %y_33 = memref.view %bank0[%c262208_20][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_24, %angles_3, %y_33) : (memref<131072xbf16>, memref<4096xbf16>, memref<131072xbf16>)
-        %c786432_7 = arith.constant 786432 : index
-        %x_25 = memref.view %bank0[%c786432_7][] : memref<3416064xi8> to memref<32768xbf16>
-        %y_34 = memref.view %bank0[%c524288_16][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_7 = arith.constant 786496 : index
+        %x_25 = memref.view %bank0[%c786496_7][] : memref<3416128xi8> to memref<32768xbf16>
+        %y_34 = memref.view %bank0[%c524352_16][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%x_25, %angles_3, %y_34) : (memref<32768xbf16>, memref<4096xbf16>, memref<32768xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c524288_17 = arith.constant 524288 : index
-        %x_26 = memref.view %bank0[%c524288_17][] : memref<3416064xi8> to memref<32768xbf16>
+        %c524352_17 = arith.constant 524352 : index
+        %x_26 = memref.view %bank0[%c524352_17][] : memref<3416128xi8> to memref<32768xbf16>
         %c2677149696 = arith.constant 2677149696 : index
         %y_35 = memref.view %residents0[%c2677149696][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_26, %y_35) : (memref<32768xbf16>, memref<16777216xbf16>)
-        %c851968_7 = arith.constant 851968 : index
-        %x_27 = memref.view %bank0[%c851968_7][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_7 = arith.constant 852032 : index
+        %x_27 = memref.view %bank0[%c852032_7][] : memref<3416128xi8> to memref<32768xbf16>
         %c2710704128 = arith.constant 2710704128 : index
         %y_36 = memref.view %residents0[%c2710704128][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_27, %y_36) : (memref<32768xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_8a727324 {
-        %c262144_21 = arith.constant 262144 : index
-        %Q_3 = memref.view %bank0[%c262144_21][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_21 = arith.constant 262208 : index
+        %Q_3 = memref.view %bank0[%c262208_21][] : memref<3416128xi8> to memref<131072xbf16>
         %c2677149696_1 = arith.constant 2677149696 : index
         %K_3 = memref.view %residents0[%c2677149696_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c2710704128_1 = arith.constant 2710704128 : index
         %V_3 = memref.view %residents0[%c2710704128_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c524288_18 = arith.constant 524288 : index
-        %O_3 = memref.view %bank0[%c524288_18][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_18 = arith.constant 524352 : index
+        %O_3 = memref.view %bank0[%c524352_18][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%Q_3, %K_3, %V_3, %O_3) : (memref<131072xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c524288_19 = arith.constant 524288 : index
-        %A_13 = memref.view %bank0[%c524288_19][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_19 = arith.constant 524352 : index
+        %A_13 = memref.view %bank0[%c524352_19][] : memref<3416128xi8> to memref<131072xbf16>
         %c907046912 = arith.constant 907046912 : index
         %B_24 = memref.view %residents0[%c907046912][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c262144_22 = arith.constant 262144 : index
-        %C_24 = memref.view %bank0[%c262144_22][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_22 = arith.constant 262208 : index
+        %C_24 = memref.view %bank0[%c262208_22][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_13, %B_24, %C_24) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_23 = arith.constant 0 : index
-        %a_9 = memref.view %bank0[%c0_23][] : memref<3416064xi8> to memref<131072xbf16>
-        %c262144_23 = arith.constant 262144 : index
-        %b_9 = memref.view %bank0[%c262144_23][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3145728_9 = arith.constant 3145728 : index
-        %y_37 = memref.view %bank0[%c3145728_9][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_23 = arith.constant 64 : index
+        %a_9 = memref.view %bank0[%c64_23][] : memref<3416128xi8> to memref<131072xbf16>
+        %c262208_23 = arith.constant 262208 : index
+        %b_9 = memref.view %bank0[%c262208_23][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3145792_9 = arith.constant 3145792 : index
+        %y_37 = memref.view %bank0[%c3145792_9][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_9, %b_9, %y_37) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c3145728_10 = arith.constant 3145728 : index
-        %x_28 = memref.view %bank0[%c3145728_10][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_10 = arith.constant 3145792 : index
+        %x_28 = memref.view %bank0[%c3145792_10][] : memref<3416128xi8> to memref<131072xbf16>
         %c915435520 = arith.constant 915435520 : index
         %weight_7 = memref.view %residents0[%c915435520][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c2097152_12 = arith.constant 2097152 : index
-        %y_38 = memref.view %bank0[%c2097152_12][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_12 = arith.constant 2097216 : index
+        %y_38 = memref.view %bank0[%c2097216_12][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_28, %weight_7, %y_38) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c2097152_13 = arith.constant 2097152 : index
-        %A_14 = memref.view %bank0[%c2097152_13][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_13 = arith.constant 2097216 : index
+        %A_14 = memref.view %bank0[%c2097216_13][] : memref<3416128xi8> to memref<131072xbf16>
         %c915439616 = arith.constant 915439616 : index
         %B_25 = memref.view %residents0[%c915439616][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_24 = arith.constant 0 : index
-        %C_25 = memref.view %bank0[%c0_24][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_24 = arith.constant 64 : index
+        %C_25 = memref.view %bank0[%c64_24][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_14, %B_25, %C_25) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
         %c948994048 = arith.constant 948994048 : index
         %B_26 = memref.view %residents0[%c948994048][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_12 = arith.constant 1048576 : index
-        %C_26 = memref.view %bank0[%c1048576_12][] : memref<3416064xi8> to memref<524288xbf16>
+        %c1048640_12 = arith.constant 1048640 : index
+        %C_26 = memref.view %bank0[%c1048640_12][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_14, %B_26, %C_26) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
       }
       aiex.configure @SiLU_e895fdf8 {
-        %c0_25 = arith.constant 0 : index
-        %x_29 = memref.view %bank0[%c0_25][] : memref<3416064xi8> to memref<524288xbf16>
-        %c2097152_14 = arith.constant 2097152 : index
-        %y_39 = memref.view %bank0[%c2097152_14][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_25 = arith.constant 64 : index
+        %x_29 = memref.view %bank0[%c64_25][] : memref<3416128xi8> to memref<524288xbf16>
+        %c2097216_14 = arith.constant 2097216 : index
+        %y_39 = memref.view %bank0[%c2097216_14][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%x_29, %y_39) : (memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @ElementwiseMul_ed97eca2 {
-        %c2097152_15 = arith.constant 2097152 : index
-        %a_10 = memref.view %bank0[%c2097152_15][] : memref<3416064xi8> to memref<524288xbf16>
-        %c1048576_13 = arith.constant 1048576 : index
-        %b_10 = memref.view %bank0[%c1048576_13][] : memref<3416064xi8> to memref<524288xbf16>
-        %c0_26 = arith.constant 0 : index
-        %y_40 = memref.view %bank0[%c0_26][] : memref<3416064xi8> to memref<524288xbf16>
+        %c2097216_15 = arith.constant 2097216 : index
+        %a_10 = memref.view %bank0[%c2097216_15][] : memref<3416128xi8> to memref<524288xbf16>
+        %c1048640_13 = arith.constant 1048640 : index
+        %b_10 = memref.view %bank0[%c1048640_13][] : memref<3416128xi8> to memref<524288xbf16>
+        %c64_26 = arith.constant 64 : index
+        %y_40 = memref.view %bank0[%c64_26][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%a_10, %b_10, %y_40) : (memref<524288xbf16>, memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c0_27 = arith.constant 0 : index
-        %A_15 = memref.view %bank0[%c0_27][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_27 = arith.constant 64 : index
+        %A_15 = memref.view %bank0[%c64_27][] : memref<3416128xi8> to memref<524288xbf16>
         %c982548480 = arith.constant 982548480 : index
         %B_27 = memref.view %residents0[%c982548480][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_14 = arith.constant 1048576 : index
-        %C_27 = memref.view %bank0[%c1048576_14][] : memref<3416064xi8> to memref<131072xbf16>
+        %c1048640_14 = arith.constant 1048640 : index
+        %C_27 = memref.view %bank0[%c1048640_14][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence3(%A_15, %B_27, %C_27) : (memref<524288xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c3145728_11 = arith.constant 3145728 : index
-        %a_11 = memref.view %bank0[%c3145728_11][] : memref<3416064xi8> to memref<131072xbf16>
-        %c1048576_15 = arith.constant 1048576 : index
-        %b_11 = memref.view %bank0[%c1048576_15][] : memref<3416064xi8> to memref<131072xbf16>
-        %c0_28 = arith.constant 0 : index
-        %y_41 = memref.view %bank0[%c0_28][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_11 = arith.constant 3145792 : index
+        %a_11 = memref.view %bank0[%c3145792_11][] : memref<3416128xi8> to memref<131072xbf16>
+        %c1048640_15 = arith.constant 1048640 : index
+        %b_11 = memref.view %bank0[%c1048640_15][] : memref<3416128xi8> to memref<131072xbf16>
+        %c64_28 = arith.constant 64 : index
+        %y_41 = memref.view %bank0[%c64_28][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_11, %b_11, %y_41) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c0_29 = arith.constant 0 : index
-        %x_30 = memref.view %bank0[%c0_29][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_29 = arith.constant 64 : index
+        %x_30 = memref.view %bank0[%c64_29][] : memref<3416128xi8> to memref<131072xbf16>
         %c1016102912 = arith.constant 1016102912 : index
         %weight_8 = memref.view %residents0[%c1016102912][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c262144_24 = arith.constant 262144 : index
-        %y_42 = memref.view %bank0[%c262144_24][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_24 = arith.constant 262208 : index
+        %y_42 = memref.view %bank0[%c262208_24][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_30, %weight_8, %y_42) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c262144_25 = arith.constant 262144 : index
-        %A_16 = memref.view %bank0[%c262144_25][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_25 = arith.constant 262208 : index
+        %A_16 = memref.view %bank0[%c262208_25][] : memref<3416128xi8> to memref<131072xbf16>
         %c1016107008 = arith.constant 1016107008 : index
         %B_28 = memref.view %residents0[%c1016107008][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c524288_20 = arith.constant 524288 : index
-        %C_28 = memref.view %bank0[%c524288_20][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_20 = arith.constant 524352 : index
+        %C_28 = memref.view %bank0[%c524352_20][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_16, %B_28, %C_28) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
         %c1024495616 = arith.constant 1024495616 : index
         %B_29 = memref.view %residents0[%c1024495616][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c786432_8 = arith.constant 786432 : index
-        %C_29 = memref.view %bank0[%c786432_8][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_8 = arith.constant 786496 : index
+        %C_29 = memref.view %bank0[%c786496_8][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_16, %B_29, %C_29) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
         %c1026592768 = arith.constant 1026592768 : index
         %B_30 = memref.view %residents0[%c1026592768][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c851968_8 = arith.constant 851968 : index
-        %C_30 = memref.view %bank0[%c851968_8][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_8 = arith.constant 852032 : index
+        %C_30 = memref.view %bank0[%c852032_8][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_16, %B_30, %C_30) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
       }
       aiex.configure @RoPE_e3a5ce51 {
-        %c524288_21 = arith.constant 524288 : index
-        %x_31 = memref.view %bank0[%c524288_21][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3407872_5 = arith.constant 3407872 : index
-        %angles_4 = memref.view %bank0[%c3407872_5][] : memref<3416064xi8> to memref<4096xbf16>
-        %c262144_26 = arith.constant 262144 : index
-        %y_43 = memref.view %bank0[%c262144_26][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_21 = arith.constant 524352 : index
+        %x_31 = memref.view %bank0[%c524352_21][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3407936_5 = arith.constant 3407936 : index
+        %angles_4 = memref.view %bank0[%c3407936_5][] : memref<3416128xi8> to memref<4096xbf16>
+        %c262208_26 = arith.constant 262208 : index
+        %y_43 = memref.view %bank0[%c262208_26][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_31, %angles_4, %y_43) : (memref<131072xbf16>, memref<4096xbf16>, memref<131072xbf16>)
-        %c786432_9 = arith.constant 786432 : index
-        %x_32 = memref.view %bank0[%c786432_9][] : memref<3416064xi8> to memref<32768xbf16>
-        %y_44 = memref.view %bank0[%c524288_21][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_9 = arith.constant 786496 : index
+        %x_32 = memref.view %bank0[%c786496_9][] : memref<3416128xi8> to memref<32768xbf16>
+        %y_44 = memref.view %bank0[%c524352_21][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%x_32, %angles_4, %y_44) : (memref<32768xbf16>, memref<4096xbf16>, memref<32768xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c524288_22 = arith.constant 524288 : index
-        %x_33 = memref.view %bank0[%c524288_22][] : memref<3416064xi8> to memref<32768xbf16>
+        %c524352_22 = arith.constant 524352 : index
+        %x_33 = memref.view %bank0[%c524352_22][] : memref<3416128xi8> to memref<32768xbf16>
         %c2744258560 = arith.constant 2744258560 : index
         %y_45 = memref.view %residents0[%c2744258560][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_33, %y_45) : (memref<32768xbf16>, memref<16777216xbf16>)
-        %c851968_9 = arith.constant 851968 : index
-        %x_34 = memref.view %bank0[%c851968_9][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_9 = arith.constant 852032 : index
+        %x_34 = memref.view %bank0[%c852032_9][] : memref<3416128xi8> to memref<32768xbf16>
         %c2777812992 = arith.constant 2777812992 : index
         %y_46 = memref.view %residents0[%c2777812992][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_34, %y_46) : (memref<32768xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_8a727324 {
-        %c262144_27 = arith.constant 262144 : index
-        %Q_4 = memref.view %bank0[%c262144_27][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_27 = arith.constant 262208 : index
+        %Q_4 = memref.view %bank0[%c262208_27][] : memref<3416128xi8> to memref<131072xbf16>
         %c2744258560_1 = arith.constant 2744258560 : index
         %K_4 = memref.view %residents0[%c2744258560_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c2777812992_1 = arith.constant 2777812992 : index
         %V_4 = memref.view %residents0[%c2777812992_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c524288_23 = arith.constant 524288 : index
-        %O_4 = memref.view %bank0[%c524288_23][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_23 = arith.constant 524352 : index
+        %O_4 = memref.view %bank0[%c524352_23][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%Q_4, %K_4, %V_4, %O_4) : (memref<131072xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c524288_24 = arith.constant 524288 : index
-        %A_17 = memref.view %bank0[%c524288_24][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_24 = arith.constant 524352 : index
+        %A_17 = memref.view %bank0[%c524352_24][] : memref<3416128xi8> to memref<131072xbf16>
         %c1028689920 = arith.constant 1028689920 : index
         %B_31 = memref.view %residents0[%c1028689920][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c262144_28 = arith.constant 262144 : index
-        %C_31 = memref.view %bank0[%c262144_28][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_28 = arith.constant 262208 : index
+        %C_31 = memref.view %bank0[%c262208_28][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_17, %B_31, %C_31) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_30 = arith.constant 0 : index
-        %a_12 = memref.view %bank0[%c0_30][] : memref<3416064xi8> to memref<131072xbf16>
-        %c262144_29 = arith.constant 262144 : index
-        %b_12 = memref.view %bank0[%c262144_29][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3145728_12 = arith.constant 3145728 : index
-        %y_47 = memref.view %bank0[%c3145728_12][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_30 = arith.constant 64 : index
+        %a_12 = memref.view %bank0[%c64_30][] : memref<3416128xi8> to memref<131072xbf16>
+        %c262208_29 = arith.constant 262208 : index
+        %b_12 = memref.view %bank0[%c262208_29][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3145792_12 = arith.constant 3145792 : index
+        %y_47 = memref.view %bank0[%c3145792_12][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_12, %b_12, %y_47) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c3145728_13 = arith.constant 3145728 : index
-        %x_35 = memref.view %bank0[%c3145728_13][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_13 = arith.constant 3145792 : index
+        %x_35 = memref.view %bank0[%c3145792_13][] : memref<3416128xi8> to memref<131072xbf16>
         %c1037078528 = arith.constant 1037078528 : index
         %weight_9 = memref.view %residents0[%c1037078528][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c2097152_16 = arith.constant 2097152 : index
-        %y_48 = memref.view %bank0[%c2097152_16][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_16 = arith.constant 2097216 : index
+        %y_48 = memref.view %bank0[%c2097216_16][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_35, %weight_9, %y_48) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c2097152_17 = arith.constant 2097152 : index
-        %A_18 = memref.view %bank0[%c2097152_17][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_17 = arith.constant 2097216 : index
+        %A_18 = memref.view %bank0[%c2097216_17][] : memref<3416128xi8> to memref<131072xbf16>
         %c1037082624 = arith.constant 1037082624 : index
         %B_32 = memref.view %residents0[%c1037082624][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_31 = arith.constant 0 : index
-        %C_32 = memref.view %bank0[%c0_31][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_31 = arith.constant 64 : index
+        %C_32 = memref.view %bank0[%c64_31][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_18, %B_32, %C_32) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
         %c1070637056 = arith.constant 1070637056 : index
         %B_33 = memref.view %residents0[%c1070637056][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_16 = arith.constant 1048576 : index
-        %C_33 = memref.view %bank0[%c1048576_16][] : memref<3416064xi8> to memref<524288xbf16>
+        %c1048640_16 = arith.constant 1048640 : index
+        %C_33 = memref.view %bank0[%c1048640_16][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_18, %B_33, %C_33) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
       }
       aiex.configure @SiLU_e895fdf8 {
-        %c0_32 = arith.constant 0 : index
-        %x_36 = memref.view %bank0[%c0_32][] : memref<3416064xi8> to memref<524288xbf16>
-        %c2097152_18 = arith.constant 2097152 : index
-        %y_49 = memref.view %bank0[%c2097152_18][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_32 = arith.constant 64 : index
+        %x_36 = memref.view %bank0[%c64_32][] : memref<3416128xi8> to memref<524288xbf16>
+        %c2097216_18 = arith.constant 2097216 : index
+        %y_49 = memref.view %bank0[%c2097216_18][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%x_36, %y_49) : (memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @ElementwiseMul_ed97eca2 {
-        %c2097152_19 = arith.constant 2097152 : index
-        %a_13 = memref.view %bank0[%c2097152_19][] : memref<3416064xi8> to memref<524288xbf16>
-        %c1048576_17 = arith.constant 1048576 : index
-        %b_13 = memref.view %bank0[%c1048576_17][] : memref<3416064xi8> to memref<524288xbf16>
-        %c0_33 = arith.constant 0 : index
-        %y_50 = memref.view %bank0[%c0_33][] : memref<3416064xi8> to memref<524288xbf16>
+        %c2097216_19 = arith.constant 2097216 : index
+        %a_13 = memref.view %bank0[%c2097216_19][] : memref<3416128xi8> to memref<524288xbf16>
+        %c1048640_17 = arith.constant 1048640 : index
+        %b_13 = memref.view %bank0[%c1048640_17][] : memref<3416128xi8> to memref<524288xbf16>
+        %c64_33 = arith.constant 64 : index
+        %y_50 = memref.view %bank0[%c64_33][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%a_13, %b_13, %y_50) : (memref<524288xbf16>, memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c0_34 = arith.constant 0 : index
-        %A_19 = memref.view %bank0[%c0_34][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_34 = arith.constant 64 : index
+        %A_19 = memref.view %bank0[%c64_34][] : memref<3416128xi8> to memref<524288xbf16>
         %c1104191488 = arith.constant 1104191488 : index
         %B_34 = memref.view %residents0[%c1104191488][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_18 = arith.constant 1048576 : index
-        %C_34 = memref.view %bank0[%c1048576_18][] : memref<3416064xi8> to memref<131072xbf16>
+        %c1048640_18 = arith.constant 1048640 : index
+        %C_34 = memref.view %bank0[%c1048640_18][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence3(%A_19, %B_34, %C_34) : (memref<524288xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c3145728_14 = arith.constant 3145728 : index
-        %a_14 = memref.view %bank0[%c3145728_14][] : memref<3416064xi8> to memref<131072xbf16>
-        %c1048576_19 = arith.constant 1048576 : index
-        %b_14 = memref.view %bank0[%c1048576_19][] : memref<3416064xi8> to memref<131072xbf16>
-        %c0_35 = arith.constant 0 : index
-        %y_51 = memref.view %bank0[%c0_35][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_14 = arith.constant 3145792 : index
+        %a_14 = memref.view %bank0[%c3145792_14][] : memref<3416128xi8> to memref<131072xbf16>
+        %c1048640_19 = arith.constant 1048640 : index
+        %b_14 = memref.view %bank0[%c1048640_19][] : memref<3416128xi8> to memref<131072xbf16>
+        %c64_35 = arith.constant 64 : index
+        %y_51 = memref.view %bank0[%c64_35][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_14, %b_14, %y_51) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c0_36 = arith.constant 0 : index
-        %x_37 = memref.view %bank0[%c0_36][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_36 = arith.constant 64 : index
+        %x_37 = memref.view %bank0[%c64_36][] : memref<3416128xi8> to memref<131072xbf16>
         %c1137745920 = arith.constant 1137745920 : index
         %weight_10 = memref.view %residents0[%c1137745920][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c262144_30 = arith.constant 262144 : index
-        %y_52 = memref.view %bank0[%c262144_30][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_30 = arith.constant 262208 : index
+        %y_52 = memref.view %bank0[%c262208_30][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_37, %weight_10, %y_52) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c262144_31 = arith.constant 262144 : index
-        %A_20 = memref.view %bank0[%c262144_31][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_31 = arith.constant 262208 : index
+        %A_20 = memref.view %bank0[%c262208_31][] : memref<3416128xi8> to memref<131072xbf16>
         %c1137750016 = arith.constant 1137750016 : index
         %B_35 = memref.view %residents0[%c1137750016][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c524288_25 = arith.constant 524288 : index
-        %C_35 = memref.view %bank0[%c524288_25][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_25 = arith.constant 524352 : index
+        %C_35 = memref.view %bank0[%c524352_25][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_20, %B_35, %C_35) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
         %c1146138624 = arith.constant 1146138624 : index
         %B_36 = memref.view %residents0[%c1146138624][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c786432_10 = arith.constant 786432 : index
-        %C_36 = memref.view %bank0[%c786432_10][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_10 = arith.constant 786496 : index
+        %C_36 = memref.view %bank0[%c786496_10][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_20, %B_36, %C_36) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
         %c1148235776 = arith.constant 1148235776 : index
         %B_37 = memref.view %residents0[%c1148235776][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c851968_10 = arith.constant 851968 : index
-        %C_37 = memref.view %bank0[%c851968_10][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_10 = arith.constant 852032 : index
+        %C_37 = memref.view %bank0[%c852032_10][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_20, %B_37, %C_37) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
       }
       aiex.configure @RoPE_e3a5ce51 {
-        %c524288_26 = arith.constant 524288 : index
-        %x_38 = memref.view %bank0[%c524288_26][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3407872_6 = arith.constant 3407872 : index
-        %angles_5 = memref.view %bank0[%c3407872_6][] : memref<3416064xi8> to memref<4096xbf16>
-        %c262144_32 = arith.constant 262144 : index
-        %y_53 = memref.view %bank0[%c262144_32][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_26 = arith.constant 524352 : index
+        %x_38 = memref.view %bank0[%c524352_26][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3407936_6 = arith.constant 3407936 : index
+        %angles_5 = memref.view %bank0[%c3407936_6][] : memref<3416128xi8> to memref<4096xbf16>
+        %c262208_32 = arith.constant 262208 : index
+        %y_53 = memref.view %bank0[%c262208_32][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_38, %angles_5, %y_53) : (memref<131072xbf16>, memref<4096xbf16>, memref<131072xbf16>)
-        %c786432_11 = arith.constant 786432 : index
-        %x_39 = memref.view %bank0[%c786432_11][] : memref<3416064xi8> to memref<32768xbf16>
-        %y_54 = memref.view %bank0[%c524288_26][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_11 = arith.constant 786496 : index
+        %x_39 = memref.view %bank0[%c786496_11][] : memref<3416128xi8> to memref<32768xbf16>
+        %y_54 = memref.view %bank0[%c524352_26][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%x_39, %angles_5, %y_54) : (memref<32768xbf16>, memref<4096xbf16>, memref<32768xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c524288_27 = arith.constant 524288 : index
-        %x_40 = memref.view %bank0[%c524288_27][] : memref<3416064xi8> to memref<32768xbf16>
+        %c524352_27 = arith.constant 524352 : index
+        %x_40 = memref.view %bank0[%c524352_27][] : memref<3416128xi8> to memref<32768xbf16>
         %c2811367424 = arith.constant 2811367424 : index
         %y_55 = memref.view %residents0[%c2811367424][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_40, %y_55) : (memref<32768xbf16>, memref<16777216xbf16>)
-        %c851968_11 = arith.constant 851968 : index
-        %x_41 = memref.view %bank0[%c851968_11][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_11 = arith.constant 852032 : index
+        %x_41 = memref.view %bank0[%c852032_11][] : memref<3416128xi8> to memref<32768xbf16>
         %c2844921856 = arith.constant 2844921856 : index
         %y_56 = memref.view %residents0[%c2844921856][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_41, %y_56) : (memref<32768xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_8a727324 {
-        %c262144_33 = arith.constant 262144 : index
-        %Q_5 = memref.view %bank0[%c262144_33][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_33 = arith.constant 262208 : index
+        %Q_5 = memref.view %bank0[%c262208_33][] : memref<3416128xi8> to memref<131072xbf16>
         %c2811367424_1 = arith.constant 2811367424 : index
         %K_5 = memref.view %residents0[%c2811367424_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c2844921856_1 = arith.constant 2844921856 : index
         %V_5 = memref.view %residents0[%c2844921856_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c524288_28 = arith.constant 524288 : index
-        %O_5 = memref.view %bank0[%c524288_28][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_28 = arith.constant 524352 : index
+        %O_5 = memref.view %bank0[%c524352_28][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%Q_5, %K_5, %V_5, %O_5) : (memref<131072xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c524288_29 = arith.constant 524288 : index
-        %A_21 = memref.view %bank0[%c524288_29][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_29 = arith.constant 524352 : index
+        %A_21 = memref.view %bank0[%c524352_29][] : memref<3416128xi8> to memref<131072xbf16>
         %c1150332928 = arith.constant 1150332928 : index
         %B_38 = memref.view %residents0[%c1150332928][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c262144_34 = arith.constant 262144 : index
-        %C_38 = memref.view %bank0[%c262144_34][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_34 = arith.constant 262208 : index
+        %C_38 = memref.view %bank0[%c262208_34][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_21, %B_38, %C_38) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_37 = arith.constant 0 : index
-        %a_15 = memref.view %bank0[%c0_37][] : memref<3416064xi8> to memref<131072xbf16>
-        %c262144_35 = arith.constant 262144 : index
-        %b_15 = memref.view %bank0[%c262144_35][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3145728_15 = arith.constant 3145728 : index
-        %y_57 = memref.view %bank0[%c3145728_15][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_37 = arith.constant 64 : index
+        %a_15 = memref.view %bank0[%c64_37][] : memref<3416128xi8> to memref<131072xbf16>
+        %c262208_35 = arith.constant 262208 : index
+        %b_15 = memref.view %bank0[%c262208_35][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3145792_15 = arith.constant 3145792 : index
+        %y_57 = memref.view %bank0[%c3145792_15][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_15, %b_15, %y_57) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c3145728_16 = arith.constant 3145728 : index
-        %x_42 = memref.view %bank0[%c3145728_16][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_16 = arith.constant 3145792 : index
+        %x_42 = memref.view %bank0[%c3145792_16][] : memref<3416128xi8> to memref<131072xbf16>
         %c1158721536 = arith.constant 1158721536 : index
         %weight_11 = memref.view %residents0[%c1158721536][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c2097152_20 = arith.constant 2097152 : index
-        %y_58 = memref.view %bank0[%c2097152_20][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_20 = arith.constant 2097216 : index
+        %y_58 = memref.view %bank0[%c2097216_20][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_42, %weight_11, %y_58) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c2097152_21 = arith.constant 2097152 : index
-        %A_22 = memref.view %bank0[%c2097152_21][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_21 = arith.constant 2097216 : index
+        %A_22 = memref.view %bank0[%c2097216_21][] : memref<3416128xi8> to memref<131072xbf16>
         %c1158725632 = arith.constant 1158725632 : index
         %B_39 = memref.view %residents0[%c1158725632][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_38 = arith.constant 0 : index
-        %C_39 = memref.view %bank0[%c0_38][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_38 = arith.constant 64 : index
+        %C_39 = memref.view %bank0[%c64_38][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_22, %B_39, %C_39) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
         %c1192280064 = arith.constant 1192280064 : index
         %B_40 = memref.view %residents0[%c1192280064][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_20 = arith.constant 1048576 : index
-        %C_40 = memref.view %bank0[%c1048576_20][] : memref<3416064xi8> to memref<524288xbf16>
+        %c1048640_20 = arith.constant 1048640 : index
+        %C_40 = memref.view %bank0[%c1048640_20][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_22, %B_40, %C_40) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
       }
       aiex.configure @SiLU_e895fdf8 {
-        %c0_39 = arith.constant 0 : index
-        %x_43 = memref.view %bank0[%c0_39][] : memref<3416064xi8> to memref<524288xbf16>
-        %c2097152_22 = arith.constant 2097152 : index
-        %y_59 = memref.view %bank0[%c2097152_22][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_39 = arith.constant 64 : index
+        %x_43 = memref.view %bank0[%c64_39][] : memref<3416128xi8> to memref<524288xbf16>
+        %c2097216_22 = arith.constant 2097216 : index
+        %y_59 = memref.view %bank0[%c2097216_22][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%x_43, %y_59) : (memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @ElementwiseMul_ed97eca2 {
-        %c2097152_23 = arith.constant 2097152 : index
-        %a_16 = memref.view %bank0[%c2097152_23][] : memref<3416064xi8> to memref<524288xbf16>
-        %c1048576_21 = arith.constant 1048576 : index
-        %b_16 = memref.view %bank0[%c1048576_21][] : memref<3416064xi8> to memref<524288xbf16>
-        %c0_40 = arith.constant 0 : index
-        %y_60 = memref.view %bank0[%c0_40][] : memref<3416064xi8> to memref<524288xbf16>
+        %c2097216_23 = arith.constant 2097216 : index
+        %a_16 = memref.view %bank0[%c2097216_23][] : memref<3416128xi8> to memref<524288xbf16>
+        %c1048640_21 = arith.constant 1048640 : index
+        %b_16 = memref.view %bank0[%c1048640_21][] : memref<3416128xi8> to memref<524288xbf16>
+        %c64_40 = arith.constant 64 : index
+        %y_60 = memref.view %bank0[%c64_40][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%a_16, %b_16, %y_60) : (memref<524288xbf16>, memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c0_41 = arith.constant 0 : index
-        %A_23 = memref.view %bank0[%c0_41][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_41 = arith.constant 64 : index
+        %A_23 = memref.view %bank0[%c64_41][] : memref<3416128xi8> to memref<524288xbf16>
         %c1225834496 = arith.constant 1225834496 : index
         %B_41 = memref.view %residents0[%c1225834496][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_22 = arith.constant 1048576 : index
-        %C_41 = memref.view %bank0[%c1048576_22][] : memref<3416064xi8> to memref<131072xbf16>
+        %c1048640_22 = arith.constant 1048640 : index
+        %C_41 = memref.view %bank0[%c1048640_22][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence3(%A_23, %B_41, %C_41) : (memref<524288xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c3145728_17 = arith.constant 3145728 : index
-        %a_17 = memref.view %bank0[%c3145728_17][] : memref<3416064xi8> to memref<131072xbf16>
-        %c1048576_23 = arith.constant 1048576 : index
-        %b_17 = memref.view %bank0[%c1048576_23][] : memref<3416064xi8> to memref<131072xbf16>
-        %c0_42 = arith.constant 0 : index
-        %y_61 = memref.view %bank0[%c0_42][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_17 = arith.constant 3145792 : index
+        %a_17 = memref.view %bank0[%c3145792_17][] : memref<3416128xi8> to memref<131072xbf16>
+        %c1048640_23 = arith.constant 1048640 : index
+        %b_17 = memref.view %bank0[%c1048640_23][] : memref<3416128xi8> to memref<131072xbf16>
+        %c64_42 = arith.constant 64 : index
+        %y_61 = memref.view %bank0[%c64_42][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_17, %b_17, %y_61) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c0_43 = arith.constant 0 : index
-        %x_44 = memref.view %bank0[%c0_43][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_43 = arith.constant 64 : index
+        %x_44 = memref.view %bank0[%c64_43][] : memref<3416128xi8> to memref<131072xbf16>
         %c1259388928 = arith.constant 1259388928 : index
         %weight_12 = memref.view %residents0[%c1259388928][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c262144_36 = arith.constant 262144 : index
-        %y_62 = memref.view %bank0[%c262144_36][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_36 = arith.constant 262208 : index
+        %y_62 = memref.view %bank0[%c262208_36][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_44, %weight_12, %y_62) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c262144_37 = arith.constant 262144 : index
-        %A_24 = memref.view %bank0[%c262144_37][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_37 = arith.constant 262208 : index
+        %A_24 = memref.view %bank0[%c262208_37][] : memref<3416128xi8> to memref<131072xbf16>
         %c1259393024 = arith.constant 1259393024 : index
         %B_42 = memref.view %residents0[%c1259393024][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c524288_30 = arith.constant 524288 : index
-        %C_42 = memref.view %bank0[%c524288_30][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_30 = arith.constant 524352 : index
+        %C_42 = memref.view %bank0[%c524352_30][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_24, %B_42, %C_42) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
         %c1267781632 = arith.constant 1267781632 : index
         %B_43 = memref.view %residents0[%c1267781632][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c786432_12 = arith.constant 786432 : index
-        %C_43 = memref.view %bank0[%c786432_12][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_12 = arith.constant 786496 : index
+        %C_43 = memref.view %bank0[%c786496_12][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_24, %B_43, %C_43) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
         %c1269878784 = arith.constant 1269878784 : index
         %B_44 = memref.view %residents0[%c1269878784][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c851968_12 = arith.constant 851968 : index
-        %C_44 = memref.view %bank0[%c851968_12][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_12 = arith.constant 852032 : index
+        %C_44 = memref.view %bank0[%c852032_12][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_24, %B_44, %C_44) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
       }
       aiex.configure @RoPE_e3a5ce51 {
-        %c524288_31 = arith.constant 524288 : index
-        %x_45 = memref.view %bank0[%c524288_31][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3407872_7 = arith.constant 3407872 : index
-        %angles_6 = memref.view %bank0[%c3407872_7][] : memref<3416064xi8> to memref<4096xbf16>
-        %c262144_38 = arith.constant 262144 : index
-        %y_63 = memref.view %bank0[%c262144_38][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_31 = arith.constant 524352 : index
+        %x_45 = memref.view %bank0[%c524352_31][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3407936_7 = arith.constant 3407936 : index
+        %angles_6 = memref.view %bank0[%c3407936_7][] : memref<3416128xi8> to memref<4096xbf16>
+        %c262208_38 = arith.constant 262208 : index
+        %y_63 = memref.view %bank0[%c262208_38][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_45, %angles_6, %y_63) : (memref<131072xbf16>, memref<4096xbf16>, memref<131072xbf16>)
-        %c786432_13 = arith.constant 786432 : index
-        %x_46 = memref.view %bank0[%c786432_13][] : memref<3416064xi8> to memref<32768xbf16>
-        %y_64 = memref.view %bank0[%c524288_31][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_13 = arith.constant 786496 : index
+        %x_46 = memref.view %bank0[%c786496_13][] : memref<3416128xi8> to memref<32768xbf16>
+        %y_64 = memref.view %bank0[%c524352_31][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%x_46, %angles_6, %y_64) : (memref<32768xbf16>, memref<4096xbf16>, memref<32768xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c524288_32 = arith.constant 524288 : index
-        %x_47 = memref.view %bank0[%c524288_32][] : memref<3416064xi8> to memref<32768xbf16>
+        %c524352_32 = arith.constant 524352 : index
+        %x_47 = memref.view %bank0[%c524352_32][] : memref<3416128xi8> to memref<32768xbf16>
         %c2878476288 = arith.constant 2878476288 : index
         %y_65 = memref.view %residents0[%c2878476288][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_47, %y_65) : (memref<32768xbf16>, memref<16777216xbf16>)
-        %c851968_13 = arith.constant 851968 : index
-        %x_48 = memref.view %bank0[%c851968_13][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_13 = arith.constant 852032 : index
+        %x_48 = memref.view %bank0[%c852032_13][] : memref<3416128xi8> to memref<32768xbf16>
         %c2912030720 = arith.constant 2912030720 : index
         %y_66 = memref.view %residents0[%c2912030720][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_48, %y_66) : (memref<32768xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_8a727324 {
-        %c262144_39 = arith.constant 262144 : index
-        %Q_6 = memref.view %bank0[%c262144_39][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_39 = arith.constant 262208 : index
+        %Q_6 = memref.view %bank0[%c262208_39][] : memref<3416128xi8> to memref<131072xbf16>
         %c2878476288_1 = arith.constant 2878476288 : index
         %K_6 = memref.view %residents0[%c2878476288_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c2912030720_1 = arith.constant 2912030720 : index
         %V_6 = memref.view %residents0[%c2912030720_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c524288_33 = arith.constant 524288 : index
-        %O_6 = memref.view %bank0[%c524288_33][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_33 = arith.constant 524352 : index
+        %O_6 = memref.view %bank0[%c524352_33][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%Q_6, %K_6, %V_6, %O_6) : (memref<131072xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c524288_34 = arith.constant 524288 : index
-        %A_25 = memref.view %bank0[%c524288_34][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_34 = arith.constant 524352 : index
+        %A_25 = memref.view %bank0[%c524352_34][] : memref<3416128xi8> to memref<131072xbf16>
         %c1271975936 = arith.constant 1271975936 : index
         %B_45 = memref.view %residents0[%c1271975936][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c262144_40 = arith.constant 262144 : index
-        %C_45 = memref.view %bank0[%c262144_40][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_40 = arith.constant 262208 : index
+        %C_45 = memref.view %bank0[%c262208_40][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_25, %B_45, %C_45) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_44 = arith.constant 0 : index
-        %a_18 = memref.view %bank0[%c0_44][] : memref<3416064xi8> to memref<131072xbf16>
-        %c262144_41 = arith.constant 262144 : index
-        %b_18 = memref.view %bank0[%c262144_41][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3145728_18 = arith.constant 3145728 : index
-        %y_67 = memref.view %bank0[%c3145728_18][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_44 = arith.constant 64 : index
+        %a_18 = memref.view %bank0[%c64_44][] : memref<3416128xi8> to memref<131072xbf16>
+        %c262208_41 = arith.constant 262208 : index
+        %b_18 = memref.view %bank0[%c262208_41][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3145792_18 = arith.constant 3145792 : index
+        %y_67 = memref.view %bank0[%c3145792_18][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_18, %b_18, %y_67) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c3145728_19 = arith.constant 3145728 : index
-        %x_49 = memref.view %bank0[%c3145728_19][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_19 = arith.constant 3145792 : index
+        %x_49 = memref.view %bank0[%c3145792_19][] : memref<3416128xi8> to memref<131072xbf16>
         %c1280364544 = arith.constant 1280364544 : index
         %weight_13 = memref.view %residents0[%c1280364544][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c2097152_24 = arith.constant 2097152 : index
-        %y_68 = memref.view %bank0[%c2097152_24][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_24 = arith.constant 2097216 : index
+        %y_68 = memref.view %bank0[%c2097216_24][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_49, %weight_13, %y_68) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c2097152_25 = arith.constant 2097152 : index
-        %A_26 = memref.view %bank0[%c2097152_25][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_25 = arith.constant 2097216 : index
+        %A_26 = memref.view %bank0[%c2097216_25][] : memref<3416128xi8> to memref<131072xbf16>
         %c1280368640 = arith.constant 1280368640 : index
         %B_46 = memref.view %residents0[%c1280368640][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_45 = arith.constant 0 : index
-        %C_46 = memref.view %bank0[%c0_45][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_45 = arith.constant 64 : index
+        %C_46 = memref.view %bank0[%c64_45][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_26, %B_46, %C_46) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
         %c1313923072 = arith.constant 1313923072 : index
         %B_47 = memref.view %residents0[%c1313923072][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_24 = arith.constant 1048576 : index
-        %C_47 = memref.view %bank0[%c1048576_24][] : memref<3416064xi8> to memref<524288xbf16>
+        %c1048640_24 = arith.constant 1048640 : index
+        %C_47 = memref.view %bank0[%c1048640_24][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_26, %B_47, %C_47) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
       }
       aiex.configure @SiLU_e895fdf8 {
-        %c0_46 = arith.constant 0 : index
-        %x_50 = memref.view %bank0[%c0_46][] : memref<3416064xi8> to memref<524288xbf16>
-        %c2097152_26 = arith.constant 2097152 : index
-        %y_69 = memref.view %bank0[%c2097152_26][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_46 = arith.constant 64 : index
+        %x_50 = memref.view %bank0[%c64_46][] : memref<3416128xi8> to memref<524288xbf16>
+        %c2097216_26 = arith.constant 2097216 : index
+        %y_69 = memref.view %bank0[%c2097216_26][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%x_50, %y_69) : (memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @ElementwiseMul_ed97eca2 {
-        %c2097152_27 = arith.constant 2097152 : index
-        %a_19 = memref.view %bank0[%c2097152_27][] : memref<3416064xi8> to memref<524288xbf16>
-        %c1048576_25 = arith.constant 1048576 : index
-        %b_19 = memref.view %bank0[%c1048576_25][] : memref<3416064xi8> to memref<524288xbf16>
-        %c0_47 = arith.constant 0 : index
-        %y_70 = memref.view %bank0[%c0_47][] : memref<3416064xi8> to memref<524288xbf16>
+        %c2097216_27 = arith.constant 2097216 : index
+        %a_19 = memref.view %bank0[%c2097216_27][] : memref<3416128xi8> to memref<524288xbf16>
+        %c1048640_25 = arith.constant 1048640 : index
+        %b_19 = memref.view %bank0[%c1048640_25][] : memref<3416128xi8> to memref<524288xbf16>
+        %c64_47 = arith.constant 64 : index
+        %y_70 = memref.view %bank0[%c64_47][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%a_19, %b_19, %y_70) : (memref<524288xbf16>, memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c0_48 = arith.constant 0 : index
-        %A_27 = memref.view %bank0[%c0_48][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_48 = arith.constant 64 : index
+        %A_27 = memref.view %bank0[%c64_48][] : memref<3416128xi8> to memref<524288xbf16>
         %c1347477504 = arith.constant 1347477504 : index
         %B_48 = memref.view %residents0[%c1347477504][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_26 = arith.constant 1048576 : index
-        %C_48 = memref.view %bank0[%c1048576_26][] : memref<3416064xi8> to memref<131072xbf16>
+        %c1048640_26 = arith.constant 1048640 : index
+        %C_48 = memref.view %bank0[%c1048640_26][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence3(%A_27, %B_48, %C_48) : (memref<524288xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c3145728_20 = arith.constant 3145728 : index
-        %a_20 = memref.view %bank0[%c3145728_20][] : memref<3416064xi8> to memref<131072xbf16>
-        %c1048576_27 = arith.constant 1048576 : index
-        %b_20 = memref.view %bank0[%c1048576_27][] : memref<3416064xi8> to memref<131072xbf16>
-        %c0_49 = arith.constant 0 : index
-        %y_71 = memref.view %bank0[%c0_49][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_20 = arith.constant 3145792 : index
+        %a_20 = memref.view %bank0[%c3145792_20][] : memref<3416128xi8> to memref<131072xbf16>
+        %c1048640_27 = arith.constant 1048640 : index
+        %b_20 = memref.view %bank0[%c1048640_27][] : memref<3416128xi8> to memref<131072xbf16>
+        %c64_49 = arith.constant 64 : index
+        %y_71 = memref.view %bank0[%c64_49][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_20, %b_20, %y_71) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c0_50 = arith.constant 0 : index
-        %x_51 = memref.view %bank0[%c0_50][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_50 = arith.constant 64 : index
+        %x_51 = memref.view %bank0[%c64_50][] : memref<3416128xi8> to memref<131072xbf16>
         %c1381031936 = arith.constant 1381031936 : index
         %weight_14 = memref.view %residents0[%c1381031936][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c262144_42 = arith.constant 262144 : index
-        %y_72 = memref.view %bank0[%c262144_42][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_42 = arith.constant 262208 : index
+        %y_72 = memref.view %bank0[%c262208_42][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_51, %weight_14, %y_72) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c262144_43 = arith.constant 262144 : index
-        %A_28 = memref.view %bank0[%c262144_43][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_43 = arith.constant 262208 : index
+        %A_28 = memref.view %bank0[%c262208_43][] : memref<3416128xi8> to memref<131072xbf16>
         %c1381036032 = arith.constant 1381036032 : index
         %B_49 = memref.view %residents0[%c1381036032][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c524288_35 = arith.constant 524288 : index
-        %C_49 = memref.view %bank0[%c524288_35][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_35 = arith.constant 524352 : index
+        %C_49 = memref.view %bank0[%c524352_35][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_28, %B_49, %C_49) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
         %c1389424640 = arith.constant 1389424640 : index
         %B_50 = memref.view %residents0[%c1389424640][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c786432_14 = arith.constant 786432 : index
-        %C_50 = memref.view %bank0[%c786432_14][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_14 = arith.constant 786496 : index
+        %C_50 = memref.view %bank0[%c786496_14][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_28, %B_50, %C_50) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
         %c1391521792 = arith.constant 1391521792 : index
         %B_51 = memref.view %residents0[%c1391521792][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c851968_14 = arith.constant 851968 : index
-        %C_51 = memref.view %bank0[%c851968_14][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_14 = arith.constant 852032 : index
+        %C_51 = memref.view %bank0[%c852032_14][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_28, %B_51, %C_51) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
       }
       aiex.configure @RoPE_e3a5ce51 {
-        %c524288_36 = arith.constant 524288 : index
-        %x_52 = memref.view %bank0[%c524288_36][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3407872_8 = arith.constant 3407872 : index
-        %angles_7 = memref.view %bank0[%c3407872_8][] : memref<3416064xi8> to memref<4096xbf16>
-        %c262144_44 = arith.constant 262144 : index
-        %y_73 = memref.view %bank0[%c262144_44][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_36 = arith.constant 524352 : index
+        %x_52 = memref.view %bank0[%c524352_36][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3407936_8 = arith.constant 3407936 : index
+        %angles_7 = memref.view %bank0[%c3407936_8][] : memref<3416128xi8> to memref<4096xbf16>
+        %c262208_44 = arith.constant 262208 : index
+        %y_73 = memref.view %bank0[%c262208_44][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_52, %angles_7, %y_73) : (memref<131072xbf16>, memref<4096xbf16>, memref<131072xbf16>)
-        %c786432_15 = arith.constant 786432 : index
-        %x_53 = memref.view %bank0[%c786432_15][] : memref<3416064xi8> to memref<32768xbf16>
-        %y_74 = memref.view %bank0[%c524288_36][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_15 = arith.constant 786496 : index
+        %x_53 = memref.view %bank0[%c786496_15][] : memref<3416128xi8> to memref<32768xbf16>
+        %y_74 = memref.view %bank0[%c524352_36][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%x_53, %angles_7, %y_74) : (memref<32768xbf16>, memref<4096xbf16>, memref<32768xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c524288_37 = arith.constant 524288 : index
-        %x_54 = memref.view %bank0[%c524288_37][] : memref<3416064xi8> to memref<32768xbf16>
+        %c524352_37 = arith.constant 524352 : index
+        %x_54 = memref.view %bank0[%c524352_37][] : memref<3416128xi8> to memref<32768xbf16>
         %c2945585152 = arith.constant 2945585152 : index
         %y_75 = memref.view %residents0[%c2945585152][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_54, %y_75) : (memref<32768xbf16>, memref<16777216xbf16>)
-        %c851968_15 = arith.constant 851968 : index
-        %x_55 = memref.view %bank0[%c851968_15][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_15 = arith.constant 852032 : index
+        %x_55 = memref.view %bank0[%c852032_15][] : memref<3416128xi8> to memref<32768xbf16>
         %c2979139584 = arith.constant 2979139584 : index
         %y_76 = memref.view %residents0[%c2979139584][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_55, %y_76) : (memref<32768xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_8a727324 {
-        %c262144_45 = arith.constant 262144 : index
-        %Q_7 = memref.view %bank0[%c262144_45][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_45 = arith.constant 262208 : index
+        %Q_7 = memref.view %bank0[%c262208_45][] : memref<3416128xi8> to memref<131072xbf16>
         %c2945585152_1 = arith.constant 2945585152 : index
         %K_7 = memref.view %residents0[%c2945585152_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c2979139584_1 = arith.constant 2979139584 : index
         %V_7 = memref.view %residents0[%c2979139584_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c524288_38 = arith.constant 524288 : index
-        %O_7 = memref.view %bank0[%c524288_38][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_38 = arith.constant 524352 : index
+        %O_7 = memref.view %bank0[%c524352_38][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%Q_7, %K_7, %V_7, %O_7) : (memref<131072xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c524288_39 = arith.constant 524288 : index
-        %A_29 = memref.view %bank0[%c524288_39][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_39 = arith.constant 524352 : index
+        %A_29 = memref.view %bank0[%c524352_39][] : memref<3416128xi8> to memref<131072xbf16>
         %c1393618944 = arith.constant 1393618944 : index
         %B_52 = memref.view %residents0[%c1393618944][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c262144_46 = arith.constant 262144 : index
-        %C_52 = memref.view %bank0[%c262144_46][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_46 = arith.constant 262208 : index
+        %C_52 = memref.view %bank0[%c262208_46][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_29, %B_52, %C_52) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_51 = arith.constant 0 : index
-        %a_21 = memref.view %bank0[%c0_51][] : memref<3416064xi8> to memref<131072xbf16>
-        %c262144_47 = arith.constant 262144 : index
-        %b_21 = memref.view %bank0[%c262144_47][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3145728_21 = arith.constant 3145728 : index
-        %y_77 = memref.view %bank0[%c3145728_21][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_51 = arith.constant 64 : index
+        %a_21 = memref.view %bank0[%c64_51][] : memref<3416128xi8> to memref<131072xbf16>
+        %c262208_47 = arith.constant 262208 : index
+        %b_21 = memref.view %bank0[%c262208_47][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3145792_21 = arith.constant 3145792 : index
+        %y_77 = memref.view %bank0[%c3145792_21][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_21, %b_21, %y_77) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c3145728_22 = arith.constant 3145728 : index
-        %x_56 = memref.view %bank0[%c3145728_22][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_22 = arith.constant 3145792 : index
+        %x_56 = memref.view %bank0[%c3145792_22][] : memref<3416128xi8> to memref<131072xbf16>
         %c1402007552 = arith.constant 1402007552 : index
         %weight_15 = memref.view %residents0[%c1402007552][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c2097152_28 = arith.constant 2097152 : index
-        %y_78 = memref.view %bank0[%c2097152_28][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_28 = arith.constant 2097216 : index
+        %y_78 = memref.view %bank0[%c2097216_28][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_56, %weight_15, %y_78) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c2097152_29 = arith.constant 2097152 : index
-        %A_30 = memref.view %bank0[%c2097152_29][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_29 = arith.constant 2097216 : index
+        %A_30 = memref.view %bank0[%c2097216_29][] : memref<3416128xi8> to memref<131072xbf16>
         %c1402011648 = arith.constant 1402011648 : index
         %B_53 = memref.view %residents0[%c1402011648][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_52 = arith.constant 0 : index
-        %C_53 = memref.view %bank0[%c0_52][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_52 = arith.constant 64 : index
+        %C_53 = memref.view %bank0[%c64_52][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_30, %B_53, %C_53) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
         %c1435566080 = arith.constant 1435566080 : index
         %B_54 = memref.view %residents0[%c1435566080][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_28 = arith.constant 1048576 : index
-        %C_54 = memref.view %bank0[%c1048576_28][] : memref<3416064xi8> to memref<524288xbf16>
+        %c1048640_28 = arith.constant 1048640 : index
+        %C_54 = memref.view %bank0[%c1048640_28][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_30, %B_54, %C_54) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
       }
       aiex.configure @SiLU_e895fdf8 {
-        %c0_53 = arith.constant 0 : index
-        %x_57 = memref.view %bank0[%c0_53][] : memref<3416064xi8> to memref<524288xbf16>
-        %c2097152_30 = arith.constant 2097152 : index
-        %y_79 = memref.view %bank0[%c2097152_30][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_53 = arith.constant 64 : index
+        %x_57 = memref.view %bank0[%c64_53][] : memref<3416128xi8> to memref<524288xbf16>
+        %c2097216_30 = arith.constant 2097216 : index
+        %y_79 = memref.view %bank0[%c2097216_30][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%x_57, %y_79) : (memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @ElementwiseMul_ed97eca2 {
-        %c2097152_31 = arith.constant 2097152 : index
-        %a_22 = memref.view %bank0[%c2097152_31][] : memref<3416064xi8> to memref<524288xbf16>
-        %c1048576_29 = arith.constant 1048576 : index
-        %b_22 = memref.view %bank0[%c1048576_29][] : memref<3416064xi8> to memref<524288xbf16>
-        %c0_54 = arith.constant 0 : index
-        %y_80 = memref.view %bank0[%c0_54][] : memref<3416064xi8> to memref<524288xbf16>
+        %c2097216_31 = arith.constant 2097216 : index
+        %a_22 = memref.view %bank0[%c2097216_31][] : memref<3416128xi8> to memref<524288xbf16>
+        %c1048640_29 = arith.constant 1048640 : index
+        %b_22 = memref.view %bank0[%c1048640_29][] : memref<3416128xi8> to memref<524288xbf16>
+        %c64_54 = arith.constant 64 : index
+        %y_80 = memref.view %bank0[%c64_54][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%a_22, %b_22, %y_80) : (memref<524288xbf16>, memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c0_55 = arith.constant 0 : index
-        %A_31 = memref.view %bank0[%c0_55][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_55 = arith.constant 64 : index
+        %A_31 = memref.view %bank0[%c64_55][] : memref<3416128xi8> to memref<524288xbf16>
         %c1469120512 = arith.constant 1469120512 : index
         %B_55 = memref.view %residents0[%c1469120512][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_30 = arith.constant 1048576 : index
-        %C_55 = memref.view %bank0[%c1048576_30][] : memref<3416064xi8> to memref<131072xbf16>
+        %c1048640_30 = arith.constant 1048640 : index
+        %C_55 = memref.view %bank0[%c1048640_30][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence3(%A_31, %B_55, %C_55) : (memref<524288xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c3145728_23 = arith.constant 3145728 : index
-        %a_23 = memref.view %bank0[%c3145728_23][] : memref<3416064xi8> to memref<131072xbf16>
-        %c1048576_31 = arith.constant 1048576 : index
-        %b_23 = memref.view %bank0[%c1048576_31][] : memref<3416064xi8> to memref<131072xbf16>
-        %c0_56 = arith.constant 0 : index
-        %y_81 = memref.view %bank0[%c0_56][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_23 = arith.constant 3145792 : index
+        %a_23 = memref.view %bank0[%c3145792_23][] : memref<3416128xi8> to memref<131072xbf16>
+        %c1048640_31 = arith.constant 1048640 : index
+        %b_23 = memref.view %bank0[%c1048640_31][] : memref<3416128xi8> to memref<131072xbf16>
+        %c64_56 = arith.constant 64 : index
+        %y_81 = memref.view %bank0[%c64_56][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_23, %b_23, %y_81) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c0_57 = arith.constant 0 : index
-        %x_58 = memref.view %bank0[%c0_57][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_57 = arith.constant 64 : index
+        %x_58 = memref.view %bank0[%c64_57][] : memref<3416128xi8> to memref<131072xbf16>
         %c1502674944 = arith.constant 1502674944 : index
         %weight_16 = memref.view %residents0[%c1502674944][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c262144_48 = arith.constant 262144 : index
-        %y_82 = memref.view %bank0[%c262144_48][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_48 = arith.constant 262208 : index
+        %y_82 = memref.view %bank0[%c262208_48][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_58, %weight_16, %y_82) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c262144_49 = arith.constant 262144 : index
-        %A_32 = memref.view %bank0[%c262144_49][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_49 = arith.constant 262208 : index
+        %A_32 = memref.view %bank0[%c262208_49][] : memref<3416128xi8> to memref<131072xbf16>
         %c1502679040 = arith.constant 1502679040 : index
         %B_56 = memref.view %residents0[%c1502679040][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c524288_40 = arith.constant 524288 : index
-        %C_56 = memref.view %bank0[%c524288_40][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_40 = arith.constant 524352 : index
+        %C_56 = memref.view %bank0[%c524352_40][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_32, %B_56, %C_56) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
         %c1511067648 = arith.constant 1511067648 : index
         %B_57 = memref.view %residents0[%c1511067648][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c786432_16 = arith.constant 786432 : index
-        %C_57 = memref.view %bank0[%c786432_16][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_16 = arith.constant 786496 : index
+        %C_57 = memref.view %bank0[%c786496_16][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_32, %B_57, %C_57) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
         %c1513164800 = arith.constant 1513164800 : index
         %B_58 = memref.view %residents0[%c1513164800][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c851968_16 = arith.constant 851968 : index
-        %C_58 = memref.view %bank0[%c851968_16][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_16 = arith.constant 852032 : index
+        %C_58 = memref.view %bank0[%c852032_16][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_32, %B_58, %C_58) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
       }
       aiex.configure @RoPE_e3a5ce51 {
-        %c524288_41 = arith.constant 524288 : index
-        %x_59 = memref.view %bank0[%c524288_41][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3407872_9 = arith.constant 3407872 : index
-        %angles_8 = memref.view %bank0[%c3407872_9][] : memref<3416064xi8> to memref<4096xbf16>
-        %c262144_50 = arith.constant 262144 : index
-        %y_83 = memref.view %bank0[%c262144_50][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_41 = arith.constant 524352 : index
+        %x_59 = memref.view %bank0[%c524352_41][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3407936_9 = arith.constant 3407936 : index
+        %angles_8 = memref.view %bank0[%c3407936_9][] : memref<3416128xi8> to memref<4096xbf16>
+        %c262208_50 = arith.constant 262208 : index
+        %y_83 = memref.view %bank0[%c262208_50][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_59, %angles_8, %y_83) : (memref<131072xbf16>, memref<4096xbf16>, memref<131072xbf16>)
-        %c786432_17 = arith.constant 786432 : index
-        %x_60 = memref.view %bank0[%c786432_17][] : memref<3416064xi8> to memref<32768xbf16>
-        %y_84 = memref.view %bank0[%c524288_41][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_17 = arith.constant 786496 : index
+        %x_60 = memref.view %bank0[%c786496_17][] : memref<3416128xi8> to memref<32768xbf16>
+        %y_84 = memref.view %bank0[%c524352_41][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%x_60, %angles_8, %y_84) : (memref<32768xbf16>, memref<4096xbf16>, memref<32768xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c524288_42 = arith.constant 524288 : index
-        %x_61 = memref.view %bank0[%c524288_42][] : memref<3416064xi8> to memref<32768xbf16>
+        %c524352_42 = arith.constant 524352 : index
+        %x_61 = memref.view %bank0[%c524352_42][] : memref<3416128xi8> to memref<32768xbf16>
         %c3012694016 = arith.constant 3012694016 : index
         %y_85 = memref.view %residents0[%c3012694016][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_61, %y_85) : (memref<32768xbf16>, memref<16777216xbf16>)
-        %c851968_17 = arith.constant 851968 : index
-        %x_62 = memref.view %bank0[%c851968_17][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_17 = arith.constant 852032 : index
+        %x_62 = memref.view %bank0[%c852032_17][] : memref<3416128xi8> to memref<32768xbf16>
         %c3046248448 = arith.constant 3046248448 : index
         %y_86 = memref.view %residents0[%c3046248448][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_62, %y_86) : (memref<32768xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_8a727324 {
-        %c262144_51 = arith.constant 262144 : index
-        %Q_8 = memref.view %bank0[%c262144_51][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_51 = arith.constant 262208 : index
+        %Q_8 = memref.view %bank0[%c262208_51][] : memref<3416128xi8> to memref<131072xbf16>
         %c3012694016_1 = arith.constant 3012694016 : index
         %K_8 = memref.view %residents0[%c3012694016_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c3046248448_1 = arith.constant 3046248448 : index
         %V_8 = memref.view %residents0[%c3046248448_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c524288_43 = arith.constant 524288 : index
-        %O_8 = memref.view %bank0[%c524288_43][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_43 = arith.constant 524352 : index
+        %O_8 = memref.view %bank0[%c524352_43][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%Q_8, %K_8, %V_8, %O_8) : (memref<131072xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c524288_44 = arith.constant 524288 : index
-        %A_33 = memref.view %bank0[%c524288_44][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_44 = arith.constant 524352 : index
+        %A_33 = memref.view %bank0[%c524352_44][] : memref<3416128xi8> to memref<131072xbf16>
         %c1515261952 = arith.constant 1515261952 : index
         %B_59 = memref.view %residents0[%c1515261952][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c262144_52 = arith.constant 262144 : index
-        %C_59 = memref.view %bank0[%c262144_52][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_52 = arith.constant 262208 : index
+        %C_59 = memref.view %bank0[%c262208_52][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_33, %B_59, %C_59) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_58 = arith.constant 0 : index
-        %a_24 = memref.view %bank0[%c0_58][] : memref<3416064xi8> to memref<131072xbf16>
-        %c262144_53 = arith.constant 262144 : index
-        %b_24 = memref.view %bank0[%c262144_53][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3145728_24 = arith.constant 3145728 : index
-        %y_87 = memref.view %bank0[%c3145728_24][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_58 = arith.constant 64 : index
+        %a_24 = memref.view %bank0[%c64_58][] : memref<3416128xi8> to memref<131072xbf16>
+        %c262208_53 = arith.constant 262208 : index
+        %b_24 = memref.view %bank0[%c262208_53][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3145792_24 = arith.constant 3145792 : index
+        %y_87 = memref.view %bank0[%c3145792_24][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_24, %b_24, %y_87) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c3145728_25 = arith.constant 3145728 : index
-        %x_63 = memref.view %bank0[%c3145728_25][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_25 = arith.constant 3145792 : index
+        %x_63 = memref.view %bank0[%c3145792_25][] : memref<3416128xi8> to memref<131072xbf16>
         %c1523650560 = arith.constant 1523650560 : index
         %weight_17 = memref.view %residents0[%c1523650560][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c2097152_32 = arith.constant 2097152 : index
-        %y_88 = memref.view %bank0[%c2097152_32][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_32 = arith.constant 2097216 : index
+        %y_88 = memref.view %bank0[%c2097216_32][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_63, %weight_17, %y_88) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c2097152_33 = arith.constant 2097152 : index
-        %A_34 = memref.view %bank0[%c2097152_33][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_33 = arith.constant 2097216 : index
+        %A_34 = memref.view %bank0[%c2097216_33][] : memref<3416128xi8> to memref<131072xbf16>
         %c1523654656 = arith.constant 1523654656 : index
         %B_60 = memref.view %residents0[%c1523654656][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_59 = arith.constant 0 : index
-        %C_60 = memref.view %bank0[%c0_59][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_59 = arith.constant 64 : index
+        %C_60 = memref.view %bank0[%c64_59][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_34, %B_60, %C_60) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
         %c1557209088 = arith.constant 1557209088 : index
         %B_61 = memref.view %residents0[%c1557209088][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_32 = arith.constant 1048576 : index
-        %C_61 = memref.view %bank0[%c1048576_32][] : memref<3416064xi8> to memref<524288xbf16>
+        %c1048640_32 = arith.constant 1048640 : index
+        %C_61 = memref.view %bank0[%c1048640_32][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_34, %B_61, %C_61) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
       }
       aiex.configure @SiLU_e895fdf8 {
-        %c0_60 = arith.constant 0 : index
-        %x_64 = memref.view %bank0[%c0_60][] : memref<3416064xi8> to memref<524288xbf16>
-        %c2097152_34 = arith.constant 2097152 : index
-        %y_89 = memref.view %bank0[%c2097152_34][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_60 = arith.constant 64 : index
+        %x_64 = memref.view %bank0[%c64_60][] : memref<3416128xi8> to memref<524288xbf16>
+        %c2097216_34 = arith.constant 2097216 : index
+        %y_89 = memref.view %bank0[%c2097216_34][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%x_64, %y_89) : (memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @ElementwiseMul_ed97eca2 {
-        %c2097152_35 = arith.constant 2097152 : index
-        %a_25 = memref.view %bank0[%c2097152_35][] : memref<3416064xi8> to memref<524288xbf16>
-        %c1048576_33 = arith.constant 1048576 : index
-        %b_25 = memref.view %bank0[%c1048576_33][] : memref<3416064xi8> to memref<524288xbf16>
-        %c0_61 = arith.constant 0 : index
-        %y_90 = memref.view %bank0[%c0_61][] : memref<3416064xi8> to memref<524288xbf16>
+        %c2097216_35 = arith.constant 2097216 : index
+        %a_25 = memref.view %bank0[%c2097216_35][] : memref<3416128xi8> to memref<524288xbf16>
+        %c1048640_33 = arith.constant 1048640 : index
+        %b_25 = memref.view %bank0[%c1048640_33][] : memref<3416128xi8> to memref<524288xbf16>
+        %c64_61 = arith.constant 64 : index
+        %y_90 = memref.view %bank0[%c64_61][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%a_25, %b_25, %y_90) : (memref<524288xbf16>, memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c0_62 = arith.constant 0 : index
-        %A_35 = memref.view %bank0[%c0_62][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_62 = arith.constant 64 : index
+        %A_35 = memref.view %bank0[%c64_62][] : memref<3416128xi8> to memref<524288xbf16>
         %c1590763520 = arith.constant 1590763520 : index
         %B_62 = memref.view %residents0[%c1590763520][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_34 = arith.constant 1048576 : index
-        %C_62 = memref.view %bank0[%c1048576_34][] : memref<3416064xi8> to memref<131072xbf16>
+        %c1048640_34 = arith.constant 1048640 : index
+        %C_62 = memref.view %bank0[%c1048640_34][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence3(%A_35, %B_62, %C_62) : (memref<524288xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c3145728_26 = arith.constant 3145728 : index
-        %a_26 = memref.view %bank0[%c3145728_26][] : memref<3416064xi8> to memref<131072xbf16>
-        %c1048576_35 = arith.constant 1048576 : index
-        %b_26 = memref.view %bank0[%c1048576_35][] : memref<3416064xi8> to memref<131072xbf16>
-        %c0_63 = arith.constant 0 : index
-        %y_91 = memref.view %bank0[%c0_63][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_26 = arith.constant 3145792 : index
+        %a_26 = memref.view %bank0[%c3145792_26][] : memref<3416128xi8> to memref<131072xbf16>
+        %c1048640_35 = arith.constant 1048640 : index
+        %b_26 = memref.view %bank0[%c1048640_35][] : memref<3416128xi8> to memref<131072xbf16>
+        %c64_63 = arith.constant 64 : index
+        %y_91 = memref.view %bank0[%c64_63][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_26, %b_26, %y_91) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c0_64 = arith.constant 0 : index
-        %x_65 = memref.view %bank0[%c0_64][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_64 = arith.constant 64 : index
+        %x_65 = memref.view %bank0[%c64_64][] : memref<3416128xi8> to memref<131072xbf16>
         %c1624317952 = arith.constant 1624317952 : index
         %weight_18 = memref.view %residents0[%c1624317952][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c262144_54 = arith.constant 262144 : index
-        %y_92 = memref.view %bank0[%c262144_54][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_54 = arith.constant 262208 : index
+        %y_92 = memref.view %bank0[%c262208_54][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_65, %weight_18, %y_92) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c262144_55 = arith.constant 262144 : index
-        %A_36 = memref.view %bank0[%c262144_55][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_55 = arith.constant 262208 : index
+        %A_36 = memref.view %bank0[%c262208_55][] : memref<3416128xi8> to memref<131072xbf16>
         %c1624322048 = arith.constant 1624322048 : index
         %B_63 = memref.view %residents0[%c1624322048][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c524288_45 = arith.constant 524288 : index
-        %C_63 = memref.view %bank0[%c524288_45][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_45 = arith.constant 524352 : index
+        %C_63 = memref.view %bank0[%c524352_45][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_36, %B_63, %C_63) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
         %c1632710656 = arith.constant 1632710656 : index
         %B_64 = memref.view %residents0[%c1632710656][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c786432_18 = arith.constant 786432 : index
-        %C_64 = memref.view %bank0[%c786432_18][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_18 = arith.constant 786496 : index
+        %C_64 = memref.view %bank0[%c786496_18][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_36, %B_64, %C_64) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
         %c1634807808 = arith.constant 1634807808 : index
         %B_65 = memref.view %residents0[%c1634807808][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c851968_18 = arith.constant 851968 : index
-        %C_65 = memref.view %bank0[%c851968_18][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_18 = arith.constant 852032 : index
+        %C_65 = memref.view %bank0[%c852032_18][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_36, %B_65, %C_65) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
       }
       aiex.configure @RoPE_e3a5ce51 {
-        %c524288_46 = arith.constant 524288 : index
-        %x_66 = memref.view %bank0[%c524288_46][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3407872_10 = arith.constant 3407872 : index
-        %angles_9 = memref.view %bank0[%c3407872_10][] : memref<3416064xi8> to memref<4096xbf16>
-        %c262144_56 = arith.constant 262144 : index
-        %y_93 = memref.view %bank0[%c262144_56][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_46 = arith.constant 524352 : index
+        %x_66 = memref.view %bank0[%c524352_46][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3407936_10 = arith.constant 3407936 : index
+        %angles_9 = memref.view %bank0[%c3407936_10][] : memref<3416128xi8> to memref<4096xbf16>
+        %c262208_56 = arith.constant 262208 : index
+        %y_93 = memref.view %bank0[%c262208_56][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_66, %angles_9, %y_93) : (memref<131072xbf16>, memref<4096xbf16>, memref<131072xbf16>)
-        %c786432_19 = arith.constant 786432 : index
-        %x_67 = memref.view %bank0[%c786432_19][] : memref<3416064xi8> to memref<32768xbf16>
-        %y_94 = memref.view %bank0[%c524288_46][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_19 = arith.constant 786496 : index
+        %x_67 = memref.view %bank0[%c786496_19][] : memref<3416128xi8> to memref<32768xbf16>
+        %y_94 = memref.view %bank0[%c524352_46][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%x_67, %angles_9, %y_94) : (memref<32768xbf16>, memref<4096xbf16>, memref<32768xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c524288_47 = arith.constant 524288 : index
-        %x_68 = memref.view %bank0[%c524288_47][] : memref<3416064xi8> to memref<32768xbf16>
+        %c524352_47 = arith.constant 524352 : index
+        %x_68 = memref.view %bank0[%c524352_47][] : memref<3416128xi8> to memref<32768xbf16>
         %c3079802880 = arith.constant 3079802880 : index
         %y_95 = memref.view %residents0[%c3079802880][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_68, %y_95) : (memref<32768xbf16>, memref<16777216xbf16>)
-        %c851968_19 = arith.constant 851968 : index
-        %x_69 = memref.view %bank0[%c851968_19][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_19 = arith.constant 852032 : index
+        %x_69 = memref.view %bank0[%c852032_19][] : memref<3416128xi8> to memref<32768xbf16>
         %c3113357312 = arith.constant 3113357312 : index
         %y_96 = memref.view %residents0[%c3113357312][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_69, %y_96) : (memref<32768xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_8a727324 {
-        %c262144_57 = arith.constant 262144 : index
-        %Q_9 = memref.view %bank0[%c262144_57][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_57 = arith.constant 262208 : index
+        %Q_9 = memref.view %bank0[%c262208_57][] : memref<3416128xi8> to memref<131072xbf16>
         %c3079802880_1 = arith.constant 3079802880 : index
         %K_9 = memref.view %residents0[%c3079802880_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c3113357312_1 = arith.constant 3113357312 : index
         %V_9 = memref.view %residents0[%c3113357312_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c524288_48 = arith.constant 524288 : index
-        %O_9 = memref.view %bank0[%c524288_48][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_48 = arith.constant 524352 : index
+        %O_9 = memref.view %bank0[%c524352_48][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%Q_9, %K_9, %V_9, %O_9) : (memref<131072xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c524288_49 = arith.constant 524288 : index
-        %A_37 = memref.view %bank0[%c524288_49][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_49 = arith.constant 524352 : index
+        %A_37 = memref.view %bank0[%c524352_49][] : memref<3416128xi8> to memref<131072xbf16>
         %c1636904960 = arith.constant 1636904960 : index
         %B_66 = memref.view %residents0[%c1636904960][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c262144_58 = arith.constant 262144 : index
-        %C_66 = memref.view %bank0[%c262144_58][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_58 = arith.constant 262208 : index
+        %C_66 = memref.view %bank0[%c262208_58][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_37, %B_66, %C_66) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_65 = arith.constant 0 : index
-        %a_27 = memref.view %bank0[%c0_65][] : memref<3416064xi8> to memref<131072xbf16>
-        %c262144_59 = arith.constant 262144 : index
-        %b_27 = memref.view %bank0[%c262144_59][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3145728_27 = arith.constant 3145728 : index
-        %y_97 = memref.view %bank0[%c3145728_27][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_65 = arith.constant 64 : index
+        %a_27 = memref.view %bank0[%c64_65][] : memref<3416128xi8> to memref<131072xbf16>
+        %c262208_59 = arith.constant 262208 : index
+        %b_27 = memref.view %bank0[%c262208_59][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3145792_27 = arith.constant 3145792 : index
+        %y_97 = memref.view %bank0[%c3145792_27][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_27, %b_27, %y_97) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c3145728_28 = arith.constant 3145728 : index
-        %x_70 = memref.view %bank0[%c3145728_28][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_28 = arith.constant 3145792 : index
+        %x_70 = memref.view %bank0[%c3145792_28][] : memref<3416128xi8> to memref<131072xbf16>
         %c1645293568 = arith.constant 1645293568 : index
         %weight_19 = memref.view %residents0[%c1645293568][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c2097152_36 = arith.constant 2097152 : index
-        %y_98 = memref.view %bank0[%c2097152_36][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_36 = arith.constant 2097216 : index
+        %y_98 = memref.view %bank0[%c2097216_36][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_70, %weight_19, %y_98) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c2097152_37 = arith.constant 2097152 : index
-        %A_38 = memref.view %bank0[%c2097152_37][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_37 = arith.constant 2097216 : index
+        %A_38 = memref.view %bank0[%c2097216_37][] : memref<3416128xi8> to memref<131072xbf16>
         %c1645297664 = arith.constant 1645297664 : index
         %B_67 = memref.view %residents0[%c1645297664][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_66 = arith.constant 0 : index
-        %C_67 = memref.view %bank0[%c0_66][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_66 = arith.constant 64 : index
+        %C_67 = memref.view %bank0[%c64_66][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_38, %B_67, %C_67) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
         %c1678852096 = arith.constant 1678852096 : index
         %B_68 = memref.view %residents0[%c1678852096][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_36 = arith.constant 1048576 : index
-        %C_68 = memref.view %bank0[%c1048576_36][] : memref<3416064xi8> to memref<524288xbf16>
+        %c1048640_36 = arith.constant 1048640 : index
+        %C_68 = memref.view %bank0[%c1048640_36][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_38, %B_68, %C_68) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
       }
       aiex.configure @SiLU_e895fdf8 {
-        %c0_67 = arith.constant 0 : index
-        %x_71 = memref.view %bank0[%c0_67][] : memref<3416064xi8> to memref<524288xbf16>
-        %c2097152_38 = arith.constant 2097152 : index
-        %y_99 = memref.view %bank0[%c2097152_38][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_67 = arith.constant 64 : index
+        %x_71 = memref.view %bank0[%c64_67][] : memref<3416128xi8> to memref<524288xbf16>
+        %c2097216_38 = arith.constant 2097216 : index
+        %y_99 = memref.view %bank0[%c2097216_38][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%x_71, %y_99) : (memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @ElementwiseMul_ed97eca2 {
-        %c2097152_39 = arith.constant 2097152 : index
-        %a_28 = memref.view %bank0[%c2097152_39][] : memref<3416064xi8> to memref<524288xbf16>
-        %c1048576_37 = arith.constant 1048576 : index
-        %b_28 = memref.view %bank0[%c1048576_37][] : memref<3416064xi8> to memref<524288xbf16>
-        %c0_68 = arith.constant 0 : index
-        %y_100 = memref.view %bank0[%c0_68][] : memref<3416064xi8> to memref<524288xbf16>
+        %c2097216_39 = arith.constant 2097216 : index
+        %a_28 = memref.view %bank0[%c2097216_39][] : memref<3416128xi8> to memref<524288xbf16>
+        %c1048640_37 = arith.constant 1048640 : index
+        %b_28 = memref.view %bank0[%c1048640_37][] : memref<3416128xi8> to memref<524288xbf16>
+        %c64_68 = arith.constant 64 : index
+        %y_100 = memref.view %bank0[%c64_68][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%a_28, %b_28, %y_100) : (memref<524288xbf16>, memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c0_69 = arith.constant 0 : index
-        %A_39 = memref.view %bank0[%c0_69][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_69 = arith.constant 64 : index
+        %A_39 = memref.view %bank0[%c64_69][] : memref<3416128xi8> to memref<524288xbf16>
         %c1712406528 = arith.constant 1712406528 : index
         %B_69 = memref.view %residents0[%c1712406528][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_38 = arith.constant 1048576 : index
-        %C_69 = memref.view %bank0[%c1048576_38][] : memref<3416064xi8> to memref<131072xbf16>
+        %c1048640_38 = arith.constant 1048640 : index
+        %C_69 = memref.view %bank0[%c1048640_38][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence3(%A_39, %B_69, %C_69) : (memref<524288xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c3145728_29 = arith.constant 3145728 : index
-        %a_29 = memref.view %bank0[%c3145728_29][] : memref<3416064xi8> to memref<131072xbf16>
-        %c1048576_39 = arith.constant 1048576 : index
-        %b_29 = memref.view %bank0[%c1048576_39][] : memref<3416064xi8> to memref<131072xbf16>
-        %c0_70 = arith.constant 0 : index
-        %y_101 = memref.view %bank0[%c0_70][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_29 = arith.constant 3145792 : index
+        %a_29 = memref.view %bank0[%c3145792_29][] : memref<3416128xi8> to memref<131072xbf16>
+        %c1048640_39 = arith.constant 1048640 : index
+        %b_29 = memref.view %bank0[%c1048640_39][] : memref<3416128xi8> to memref<131072xbf16>
+        %c64_70 = arith.constant 64 : index
+        %y_101 = memref.view %bank0[%c64_70][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_29, %b_29, %y_101) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c0_71 = arith.constant 0 : index
-        %x_72 = memref.view %bank0[%c0_71][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_71 = arith.constant 64 : index
+        %x_72 = memref.view %bank0[%c64_71][] : memref<3416128xi8> to memref<131072xbf16>
         %c1745960960 = arith.constant 1745960960 : index
         %weight_20 = memref.view %residents0[%c1745960960][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c262144_60 = arith.constant 262144 : index
-        %y_102 = memref.view %bank0[%c262144_60][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_60 = arith.constant 262208 : index
+        %y_102 = memref.view %bank0[%c262208_60][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_72, %weight_20, %y_102) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c262144_61 = arith.constant 262144 : index
-        %A_40 = memref.view %bank0[%c262144_61][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_61 = arith.constant 262208 : index
+        %A_40 = memref.view %bank0[%c262208_61][] : memref<3416128xi8> to memref<131072xbf16>
         %c1745965056 = arith.constant 1745965056 : index
         %B_70 = memref.view %residents0[%c1745965056][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c524288_50 = arith.constant 524288 : index
-        %C_70 = memref.view %bank0[%c524288_50][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_50 = arith.constant 524352 : index
+        %C_70 = memref.view %bank0[%c524352_50][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_40, %B_70, %C_70) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
         %c1754353664 = arith.constant 1754353664 : index
         %B_71 = memref.view %residents0[%c1754353664][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c786432_20 = arith.constant 786432 : index
-        %C_71 = memref.view %bank0[%c786432_20][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_20 = arith.constant 786496 : index
+        %C_71 = memref.view %bank0[%c786496_20][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_40, %B_71, %C_71) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
         %c1756450816 = arith.constant 1756450816 : index
         %B_72 = memref.view %residents0[%c1756450816][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c851968_20 = arith.constant 851968 : index
-        %C_72 = memref.view %bank0[%c851968_20][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_20 = arith.constant 852032 : index
+        %C_72 = memref.view %bank0[%c852032_20][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_40, %B_72, %C_72) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
       }
       aiex.configure @RoPE_e3a5ce51 {
-        %c524288_51 = arith.constant 524288 : index
-        %x_73 = memref.view %bank0[%c524288_51][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3407872_11 = arith.constant 3407872 : index
-        %angles_10 = memref.view %bank0[%c3407872_11][] : memref<3416064xi8> to memref<4096xbf16>
-        %c262144_62 = arith.constant 262144 : index
-        %y_103 = memref.view %bank0[%c262144_62][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_51 = arith.constant 524352 : index
+        %x_73 = memref.view %bank0[%c524352_51][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3407936_11 = arith.constant 3407936 : index
+        %angles_10 = memref.view %bank0[%c3407936_11][] : memref<3416128xi8> to memref<4096xbf16>
+        %c262208_62 = arith.constant 262208 : index
+        %y_103 = memref.view %bank0[%c262208_62][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_73, %angles_10, %y_103) : (memref<131072xbf16>, memref<4096xbf16>, memref<131072xbf16>)
-        %c786432_21 = arith.constant 786432 : index
-        %x_74 = memref.view %bank0[%c786432_21][] : memref<3416064xi8> to memref<32768xbf16>
-        %y_104 = memref.view %bank0[%c524288_51][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_21 = arith.constant 786496 : index
+        %x_74 = memref.view %bank0[%c786496_21][] : memref<3416128xi8> to memref<32768xbf16>
+        %y_104 = memref.view %bank0[%c524352_51][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%x_74, %angles_10, %y_104) : (memref<32768xbf16>, memref<4096xbf16>, memref<32768xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c524288_52 = arith.constant 524288 : index
-        %x_75 = memref.view %bank0[%c524288_52][] : memref<3416064xi8> to memref<32768xbf16>
+        %c524352_52 = arith.constant 524352 : index
+        %x_75 = memref.view %bank0[%c524352_52][] : memref<3416128xi8> to memref<32768xbf16>
         %c3146911744 = arith.constant 3146911744 : index
         %y_105 = memref.view %residents0[%c3146911744][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_75, %y_105) : (memref<32768xbf16>, memref<16777216xbf16>)
-        %c851968_21 = arith.constant 851968 : index
-        %x_76 = memref.view %bank0[%c851968_21][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_21 = arith.constant 852032 : index
+        %x_76 = memref.view %bank0[%c852032_21][] : memref<3416128xi8> to memref<32768xbf16>
         %c3180466176 = arith.constant 3180466176 : index
         %y_106 = memref.view %residents0[%c3180466176][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_76, %y_106) : (memref<32768xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_8a727324 {
-        %c262144_63 = arith.constant 262144 : index
-        %Q_10 = memref.view %bank0[%c262144_63][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_63 = arith.constant 262208 : index
+        %Q_10 = memref.view %bank0[%c262208_63][] : memref<3416128xi8> to memref<131072xbf16>
         %c3146911744_1 = arith.constant 3146911744 : index
         %K_10 = memref.view %residents0[%c3146911744_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c3180466176_1 = arith.constant 3180466176 : index
         %V_10 = memref.view %residents0[%c3180466176_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c524288_53 = arith.constant 524288 : index
-        %O_10 = memref.view %bank0[%c524288_53][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_53 = arith.constant 524352 : index
+        %O_10 = memref.view %bank0[%c524352_53][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%Q_10, %K_10, %V_10, %O_10) : (memref<131072xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c524288_54 = arith.constant 524288 : index
-        %A_41 = memref.view %bank0[%c524288_54][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_54 = arith.constant 524352 : index
+        %A_41 = memref.view %bank0[%c524352_54][] : memref<3416128xi8> to memref<131072xbf16>
         %c1758547968 = arith.constant 1758547968 : index
         %B_73 = memref.view %residents0[%c1758547968][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c262144_64 = arith.constant 262144 : index
-        %C_73 = memref.view %bank0[%c262144_64][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_64 = arith.constant 262208 : index
+        %C_73 = memref.view %bank0[%c262208_64][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_41, %B_73, %C_73) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_72 = arith.constant 0 : index
-        %a_30 = memref.view %bank0[%c0_72][] : memref<3416064xi8> to memref<131072xbf16>
-        %c262144_65 = arith.constant 262144 : index
-        %b_30 = memref.view %bank0[%c262144_65][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3145728_30 = arith.constant 3145728 : index
-        %y_107 = memref.view %bank0[%c3145728_30][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_72 = arith.constant 64 : index
+        %a_30 = memref.view %bank0[%c64_72][] : memref<3416128xi8> to memref<131072xbf16>
+        %c262208_65 = arith.constant 262208 : index
+        %b_30 = memref.view %bank0[%c262208_65][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3145792_30 = arith.constant 3145792 : index
+        %y_107 = memref.view %bank0[%c3145792_30][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_30, %b_30, %y_107) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c3145728_31 = arith.constant 3145728 : index
-        %x_77 = memref.view %bank0[%c3145728_31][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_31 = arith.constant 3145792 : index
+        %x_77 = memref.view %bank0[%c3145792_31][] : memref<3416128xi8> to memref<131072xbf16>
         %c1766936576 = arith.constant 1766936576 : index
         %weight_21 = memref.view %residents0[%c1766936576][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c2097152_40 = arith.constant 2097152 : index
-        %y_108 = memref.view %bank0[%c2097152_40][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_40 = arith.constant 2097216 : index
+        %y_108 = memref.view %bank0[%c2097216_40][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_77, %weight_21, %y_108) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c2097152_41 = arith.constant 2097152 : index
-        %A_42 = memref.view %bank0[%c2097152_41][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_41 = arith.constant 2097216 : index
+        %A_42 = memref.view %bank0[%c2097216_41][] : memref<3416128xi8> to memref<131072xbf16>
         %c1766940672 = arith.constant 1766940672 : index
         %B_74 = memref.view %residents0[%c1766940672][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_73 = arith.constant 0 : index
-        %C_74 = memref.view %bank0[%c0_73][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_73 = arith.constant 64 : index
+        %C_74 = memref.view %bank0[%c64_73][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_42, %B_74, %C_74) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
         %c1800495104 = arith.constant 1800495104 : index
         %B_75 = memref.view %residents0[%c1800495104][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_40 = arith.constant 1048576 : index
-        %C_75 = memref.view %bank0[%c1048576_40][] : memref<3416064xi8> to memref<524288xbf16>
+        %c1048640_40 = arith.constant 1048640 : index
+        %C_75 = memref.view %bank0[%c1048640_40][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_42, %B_75, %C_75) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
       }
       aiex.configure @SiLU_e895fdf8 {
-        %c0_74 = arith.constant 0 : index
-        %x_78 = memref.view %bank0[%c0_74][] : memref<3416064xi8> to memref<524288xbf16>
-        %c2097152_42 = arith.constant 2097152 : index
-        %y_109 = memref.view %bank0[%c2097152_42][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_74 = arith.constant 64 : index
+        %x_78 = memref.view %bank0[%c64_74][] : memref<3416128xi8> to memref<524288xbf16>
+        %c2097216_42 = arith.constant 2097216 : index
+        %y_109 = memref.view %bank0[%c2097216_42][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%x_78, %y_109) : (memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @ElementwiseMul_ed97eca2 {
-        %c2097152_43 = arith.constant 2097152 : index
-        %a_31 = memref.view %bank0[%c2097152_43][] : memref<3416064xi8> to memref<524288xbf16>
-        %c1048576_41 = arith.constant 1048576 : index
-        %b_31 = memref.view %bank0[%c1048576_41][] : memref<3416064xi8> to memref<524288xbf16>
-        %c0_75 = arith.constant 0 : index
-        %y_110 = memref.view %bank0[%c0_75][] : memref<3416064xi8> to memref<524288xbf16>
+        %c2097216_43 = arith.constant 2097216 : index
+        %a_31 = memref.view %bank0[%c2097216_43][] : memref<3416128xi8> to memref<524288xbf16>
+        %c1048640_41 = arith.constant 1048640 : index
+        %b_31 = memref.view %bank0[%c1048640_41][] : memref<3416128xi8> to memref<524288xbf16>
+        %c64_75 = arith.constant 64 : index
+        %y_110 = memref.view %bank0[%c64_75][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%a_31, %b_31, %y_110) : (memref<524288xbf16>, memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c0_76 = arith.constant 0 : index
-        %A_43 = memref.view %bank0[%c0_76][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_76 = arith.constant 64 : index
+        %A_43 = memref.view %bank0[%c64_76][] : memref<3416128xi8> to memref<524288xbf16>
         %c1834049536 = arith.constant 1834049536 : index
         %B_76 = memref.view %residents0[%c1834049536][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_42 = arith.constant 1048576 : index
-        %C_76 = memref.view %bank0[%c1048576_42][] : memref<3416064xi8> to memref<131072xbf16>
+        %c1048640_42 = arith.constant 1048640 : index
+        %C_76 = memref.view %bank0[%c1048640_42][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence3(%A_43, %B_76, %C_76) : (memref<524288xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c3145728_32 = arith.constant 3145728 : index
-        %a_32 = memref.view %bank0[%c3145728_32][] : memref<3416064xi8> to memref<131072xbf16>
-        %c1048576_43 = arith.constant 1048576 : index
-        %b_32 = memref.view %bank0[%c1048576_43][] : memref<3416064xi8> to memref<131072xbf16>
-        %c0_77 = arith.constant 0 : index
-        %y_111 = memref.view %bank0[%c0_77][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_32 = arith.constant 3145792 : index
+        %a_32 = memref.view %bank0[%c3145792_32][] : memref<3416128xi8> to memref<131072xbf16>
+        %c1048640_43 = arith.constant 1048640 : index
+        %b_32 = memref.view %bank0[%c1048640_43][] : memref<3416128xi8> to memref<131072xbf16>
+        %c64_77 = arith.constant 64 : index
+        %y_111 = memref.view %bank0[%c64_77][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_32, %b_32, %y_111) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c0_78 = arith.constant 0 : index
-        %x_79 = memref.view %bank0[%c0_78][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_78 = arith.constant 64 : index
+        %x_79 = memref.view %bank0[%c64_78][] : memref<3416128xi8> to memref<131072xbf16>
         %c1867603968 = arith.constant 1867603968 : index
         %weight_22 = memref.view %residents0[%c1867603968][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c262144_66 = arith.constant 262144 : index
-        %y_112 = memref.view %bank0[%c262144_66][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_66 = arith.constant 262208 : index
+        %y_112 = memref.view %bank0[%c262208_66][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_79, %weight_22, %y_112) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c262144_67 = arith.constant 262144 : index
-        %A_44 = memref.view %bank0[%c262144_67][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_67 = arith.constant 262208 : index
+        %A_44 = memref.view %bank0[%c262208_67][] : memref<3416128xi8> to memref<131072xbf16>
         %c1867608064 = arith.constant 1867608064 : index
         %B_77 = memref.view %residents0[%c1867608064][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c524288_55 = arith.constant 524288 : index
-        %C_77 = memref.view %bank0[%c524288_55][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_55 = arith.constant 524352 : index
+        %C_77 = memref.view %bank0[%c524352_55][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_44, %B_77, %C_77) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
         %c1875996672 = arith.constant 1875996672 : index
         %B_78 = memref.view %residents0[%c1875996672][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c786432_22 = arith.constant 786432 : index
-        %C_78 = memref.view %bank0[%c786432_22][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_22 = arith.constant 786496 : index
+        %C_78 = memref.view %bank0[%c786496_22][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_44, %B_78, %C_78) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
         %c1878093824 = arith.constant 1878093824 : index
         %B_79 = memref.view %residents0[%c1878093824][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c851968_22 = arith.constant 851968 : index
-        %C_79 = memref.view %bank0[%c851968_22][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_22 = arith.constant 852032 : index
+        %C_79 = memref.view %bank0[%c852032_22][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_44, %B_79, %C_79) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
       }
       aiex.configure @RoPE_e3a5ce51 {
-        %c524288_56 = arith.constant 524288 : index
-        %x_80 = memref.view %bank0[%c524288_56][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3407872_12 = arith.constant 3407872 : index
-        %angles_11 = memref.view %bank0[%c3407872_12][] : memref<3416064xi8> to memref<4096xbf16>
-        %c262144_68 = arith.constant 262144 : index
-        %y_113 = memref.view %bank0[%c262144_68][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_56 = arith.constant 524352 : index
+        %x_80 = memref.view %bank0[%c524352_56][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3407936_12 = arith.constant 3407936 : index
+        %angles_11 = memref.view %bank0[%c3407936_12][] : memref<3416128xi8> to memref<4096xbf16>
+        %c262208_68 = arith.constant 262208 : index
+        %y_113 = memref.view %bank0[%c262208_68][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_80, %angles_11, %y_113) : (memref<131072xbf16>, memref<4096xbf16>, memref<131072xbf16>)
-        %c786432_23 = arith.constant 786432 : index
-        %x_81 = memref.view %bank0[%c786432_23][] : memref<3416064xi8> to memref<32768xbf16>
-        %y_114 = memref.view %bank0[%c524288_56][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_23 = arith.constant 786496 : index
+        %x_81 = memref.view %bank0[%c786496_23][] : memref<3416128xi8> to memref<32768xbf16>
+        %y_114 = memref.view %bank0[%c524352_56][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%x_81, %angles_11, %y_114) : (memref<32768xbf16>, memref<4096xbf16>, memref<32768xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c524288_57 = arith.constant 524288 : index
-        %x_82 = memref.view %bank0[%c524288_57][] : memref<3416064xi8> to memref<32768xbf16>
+        %c524352_57 = arith.constant 524352 : index
+        %x_82 = memref.view %bank0[%c524352_57][] : memref<3416128xi8> to memref<32768xbf16>
         %c3214020608 = arith.constant 3214020608 : index
         %y_115 = memref.view %residents0[%c3214020608][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_82, %y_115) : (memref<32768xbf16>, memref<16777216xbf16>)
-        %c851968_23 = arith.constant 851968 : index
-        %x_83 = memref.view %bank0[%c851968_23][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_23 = arith.constant 852032 : index
+        %x_83 = memref.view %bank0[%c852032_23][] : memref<3416128xi8> to memref<32768xbf16>
         %c3247575040 = arith.constant 3247575040 : index
         %y_116 = memref.view %residents0[%c3247575040][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_83, %y_116) : (memref<32768xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_8a727324 {
-        %c262144_69 = arith.constant 262144 : index
-        %Q_11 = memref.view %bank0[%c262144_69][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_69 = arith.constant 262208 : index
+        %Q_11 = memref.view %bank0[%c262208_69][] : memref<3416128xi8> to memref<131072xbf16>
         %c3214020608_1 = arith.constant 3214020608 : index
         %K_11 = memref.view %residents0[%c3214020608_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c3247575040_1 = arith.constant 3247575040 : index
         %V_11 = memref.view %residents0[%c3247575040_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c524288_58 = arith.constant 524288 : index
-        %O_11 = memref.view %bank0[%c524288_58][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_58 = arith.constant 524352 : index
+        %O_11 = memref.view %bank0[%c524352_58][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%Q_11, %K_11, %V_11, %O_11) : (memref<131072xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c524288_59 = arith.constant 524288 : index
-        %A_45 = memref.view %bank0[%c524288_59][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_59 = arith.constant 524352 : index
+        %A_45 = memref.view %bank0[%c524352_59][] : memref<3416128xi8> to memref<131072xbf16>
         %c1880190976 = arith.constant 1880190976 : index
         %B_80 = memref.view %residents0[%c1880190976][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c262144_70 = arith.constant 262144 : index
-        %C_80 = memref.view %bank0[%c262144_70][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_70 = arith.constant 262208 : index
+        %C_80 = memref.view %bank0[%c262208_70][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_45, %B_80, %C_80) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_79 = arith.constant 0 : index
-        %a_33 = memref.view %bank0[%c0_79][] : memref<3416064xi8> to memref<131072xbf16>
-        %c262144_71 = arith.constant 262144 : index
-        %b_33 = memref.view %bank0[%c262144_71][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3145728_33 = arith.constant 3145728 : index
-        %y_117 = memref.view %bank0[%c3145728_33][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_79 = arith.constant 64 : index
+        %a_33 = memref.view %bank0[%c64_79][] : memref<3416128xi8> to memref<131072xbf16>
+        %c262208_71 = arith.constant 262208 : index
+        %b_33 = memref.view %bank0[%c262208_71][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3145792_33 = arith.constant 3145792 : index
+        %y_117 = memref.view %bank0[%c3145792_33][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_33, %b_33, %y_117) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c3145728_34 = arith.constant 3145728 : index
-        %x_84 = memref.view %bank0[%c3145728_34][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_34 = arith.constant 3145792 : index
+        %x_84 = memref.view %bank0[%c3145792_34][] : memref<3416128xi8> to memref<131072xbf16>
         %c1888579584 = arith.constant 1888579584 : index
         %weight_23 = memref.view %residents0[%c1888579584][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c2097152_44 = arith.constant 2097152 : index
-        %y_118 = memref.view %bank0[%c2097152_44][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_44 = arith.constant 2097216 : index
+        %y_118 = memref.view %bank0[%c2097216_44][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_84, %weight_23, %y_118) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c2097152_45 = arith.constant 2097152 : index
-        %A_46 = memref.view %bank0[%c2097152_45][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_45 = arith.constant 2097216 : index
+        %A_46 = memref.view %bank0[%c2097216_45][] : memref<3416128xi8> to memref<131072xbf16>
         %c1888583680 = arith.constant 1888583680 : index
         %B_81 = memref.view %residents0[%c1888583680][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_80 = arith.constant 0 : index
-        %C_81 = memref.view %bank0[%c0_80][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_80 = arith.constant 64 : index
+        %C_81 = memref.view %bank0[%c64_80][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_46, %B_81, %C_81) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
         %c1922138112 = arith.constant 1922138112 : index
         %B_82 = memref.view %residents0[%c1922138112][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_44 = arith.constant 1048576 : index
-        %C_82 = memref.view %bank0[%c1048576_44][] : memref<3416064xi8> to memref<524288xbf16>
+        %c1048640_44 = arith.constant 1048640 : index
+        %C_82 = memref.view %bank0[%c1048640_44][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_46, %B_82, %C_82) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
       }
       aiex.configure @SiLU_e895fdf8 {
-        %c0_81 = arith.constant 0 : index
-        %x_85 = memref.view %bank0[%c0_81][] : memref<3416064xi8> to memref<524288xbf16>
-        %c2097152_46 = arith.constant 2097152 : index
-        %y_119 = memref.view %bank0[%c2097152_46][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_81 = arith.constant 64 : index
+        %x_85 = memref.view %bank0[%c64_81][] : memref<3416128xi8> to memref<524288xbf16>
+        %c2097216_46 = arith.constant 2097216 : index
+        %y_119 = memref.view %bank0[%c2097216_46][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%x_85, %y_119) : (memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @ElementwiseMul_ed97eca2 {
-        %c2097152_47 = arith.constant 2097152 : index
-        %a_34 = memref.view %bank0[%c2097152_47][] : memref<3416064xi8> to memref<524288xbf16>
-        %c1048576_45 = arith.constant 1048576 : index
-        %b_34 = memref.view %bank0[%c1048576_45][] : memref<3416064xi8> to memref<524288xbf16>
-        %c0_82 = arith.constant 0 : index
-        %y_120 = memref.view %bank0[%c0_82][] : memref<3416064xi8> to memref<524288xbf16>
+        %c2097216_47 = arith.constant 2097216 : index
+        %a_34 = memref.view %bank0[%c2097216_47][] : memref<3416128xi8> to memref<524288xbf16>
+        %c1048640_45 = arith.constant 1048640 : index
+        %b_34 = memref.view %bank0[%c1048640_45][] : memref<3416128xi8> to memref<524288xbf16>
+        %c64_82 = arith.constant 64 : index
+        %y_120 = memref.view %bank0[%c64_82][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%a_34, %b_34, %y_120) : (memref<524288xbf16>, memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c0_83 = arith.constant 0 : index
-        %A_47 = memref.view %bank0[%c0_83][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_83 = arith.constant 64 : index
+        %A_47 = memref.view %bank0[%c64_83][] : memref<3416128xi8> to memref<524288xbf16>
         %c1955692544 = arith.constant 1955692544 : index
         %B_83 = memref.view %residents0[%c1955692544][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_46 = arith.constant 1048576 : index
-        %C_83 = memref.view %bank0[%c1048576_46][] : memref<3416064xi8> to memref<131072xbf16>
+        %c1048640_46 = arith.constant 1048640 : index
+        %C_83 = memref.view %bank0[%c1048640_46][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence3(%A_47, %B_83, %C_83) : (memref<524288xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c3145728_35 = arith.constant 3145728 : index
-        %a_35 = memref.view %bank0[%c3145728_35][] : memref<3416064xi8> to memref<131072xbf16>
-        %c1048576_47 = arith.constant 1048576 : index
-        %b_35 = memref.view %bank0[%c1048576_47][] : memref<3416064xi8> to memref<131072xbf16>
-        %c0_84 = arith.constant 0 : index
-        %y_121 = memref.view %bank0[%c0_84][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_35 = arith.constant 3145792 : index
+        %a_35 = memref.view %bank0[%c3145792_35][] : memref<3416128xi8> to memref<131072xbf16>
+        %c1048640_47 = arith.constant 1048640 : index
+        %b_35 = memref.view %bank0[%c1048640_47][] : memref<3416128xi8> to memref<131072xbf16>
+        %c64_84 = arith.constant 64 : index
+        %y_121 = memref.view %bank0[%c64_84][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_35, %b_35, %y_121) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c0_85 = arith.constant 0 : index
-        %x_86 = memref.view %bank0[%c0_85][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_85 = arith.constant 64 : index
+        %x_86 = memref.view %bank0[%c64_85][] : memref<3416128xi8> to memref<131072xbf16>
         %c1989246976 = arith.constant 1989246976 : index
         %weight_24 = memref.view %residents0[%c1989246976][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c262144_72 = arith.constant 262144 : index
-        %y_122 = memref.view %bank0[%c262144_72][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_72 = arith.constant 262208 : index
+        %y_122 = memref.view %bank0[%c262208_72][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_86, %weight_24, %y_122) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c262144_73 = arith.constant 262144 : index
-        %A_48 = memref.view %bank0[%c262144_73][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_73 = arith.constant 262208 : index
+        %A_48 = memref.view %bank0[%c262208_73][] : memref<3416128xi8> to memref<131072xbf16>
         %c1989251072 = arith.constant 1989251072 : index
         %B_84 = memref.view %residents0[%c1989251072][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c524288_60 = arith.constant 524288 : index
-        %C_84 = memref.view %bank0[%c524288_60][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_60 = arith.constant 524352 : index
+        %C_84 = memref.view %bank0[%c524352_60][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_48, %B_84, %C_84) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
         %c1997639680 = arith.constant 1997639680 : index
         %B_85 = memref.view %residents0[%c1997639680][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c786432_24 = arith.constant 786432 : index
-        %C_85 = memref.view %bank0[%c786432_24][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_24 = arith.constant 786496 : index
+        %C_85 = memref.view %bank0[%c786496_24][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_48, %B_85, %C_85) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
         %c1999736832 = arith.constant 1999736832 : index
         %B_86 = memref.view %residents0[%c1999736832][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c851968_24 = arith.constant 851968 : index
-        %C_86 = memref.view %bank0[%c851968_24][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_24 = arith.constant 852032 : index
+        %C_86 = memref.view %bank0[%c852032_24][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_48, %B_86, %C_86) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
       }
       aiex.configure @RoPE_e3a5ce51 {
-        %c524288_61 = arith.constant 524288 : index
-        %x_87 = memref.view %bank0[%c524288_61][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3407872_13 = arith.constant 3407872 : index
-        %angles_12 = memref.view %bank0[%c3407872_13][] : memref<3416064xi8> to memref<4096xbf16>
-        %c262144_74 = arith.constant 262144 : index
-        %y_123 = memref.view %bank0[%c262144_74][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_61 = arith.constant 524352 : index
+        %x_87 = memref.view %bank0[%c524352_61][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3407936_13 = arith.constant 3407936 : index
+        %angles_12 = memref.view %bank0[%c3407936_13][] : memref<3416128xi8> to memref<4096xbf16>
+        %c262208_74 = arith.constant 262208 : index
+        %y_123 = memref.view %bank0[%c262208_74][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_87, %angles_12, %y_123) : (memref<131072xbf16>, memref<4096xbf16>, memref<131072xbf16>)
-        %c786432_25 = arith.constant 786432 : index
-        %x_88 = memref.view %bank0[%c786432_25][] : memref<3416064xi8> to memref<32768xbf16>
-        %y_124 = memref.view %bank0[%c524288_61][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_25 = arith.constant 786496 : index
+        %x_88 = memref.view %bank0[%c786496_25][] : memref<3416128xi8> to memref<32768xbf16>
+        %y_124 = memref.view %bank0[%c524352_61][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%x_88, %angles_12, %y_124) : (memref<32768xbf16>, memref<4096xbf16>, memref<32768xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c524288_62 = arith.constant 524288 : index
-        %x_89 = memref.view %bank0[%c524288_62][] : memref<3416064xi8> to memref<32768xbf16>
+        %c524352_62 = arith.constant 524352 : index
+        %x_89 = memref.view %bank0[%c524352_62][] : memref<3416128xi8> to memref<32768xbf16>
         %c3281129472 = arith.constant 3281129472 : index
         %y_125 = memref.view %residents0[%c3281129472][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_89, %y_125) : (memref<32768xbf16>, memref<16777216xbf16>)
-        %c851968_25 = arith.constant 851968 : index
-        %x_90 = memref.view %bank0[%c851968_25][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_25 = arith.constant 852032 : index
+        %x_90 = memref.view %bank0[%c852032_25][] : memref<3416128xi8> to memref<32768xbf16>
         %c3314683904 = arith.constant 3314683904 : index
         %y_126 = memref.view %residents0[%c3314683904][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_90, %y_126) : (memref<32768xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_8a727324 {
-        %c262144_75 = arith.constant 262144 : index
-        %Q_12 = memref.view %bank0[%c262144_75][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_75 = arith.constant 262208 : index
+        %Q_12 = memref.view %bank0[%c262208_75][] : memref<3416128xi8> to memref<131072xbf16>
         %c3281129472_1 = arith.constant 3281129472 : index
         %K_12 = memref.view %residents0[%c3281129472_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c3314683904_1 = arith.constant 3314683904 : index
         %V_12 = memref.view %residents0[%c3314683904_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c524288_63 = arith.constant 524288 : index
-        %O_12 = memref.view %bank0[%c524288_63][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_63 = arith.constant 524352 : index
+        %O_12 = memref.view %bank0[%c524352_63][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%Q_12, %K_12, %V_12, %O_12) : (memref<131072xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c524288_64 = arith.constant 524288 : index
-        %A_49 = memref.view %bank0[%c524288_64][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_64 = arith.constant 524352 : index
+        %A_49 = memref.view %bank0[%c524352_64][] : memref<3416128xi8> to memref<131072xbf16>
         %c2001833984 = arith.constant 2001833984 : index
         %B_87 = memref.view %residents0[%c2001833984][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c262144_76 = arith.constant 262144 : index
-        %C_87 = memref.view %bank0[%c262144_76][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_76 = arith.constant 262208 : index
+        %C_87 = memref.view %bank0[%c262208_76][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_49, %B_87, %C_87) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_86 = arith.constant 0 : index
-        %a_36 = memref.view %bank0[%c0_86][] : memref<3416064xi8> to memref<131072xbf16>
-        %c262144_77 = arith.constant 262144 : index
-        %b_36 = memref.view %bank0[%c262144_77][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3145728_36 = arith.constant 3145728 : index
-        %y_127 = memref.view %bank0[%c3145728_36][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_86 = arith.constant 64 : index
+        %a_36 = memref.view %bank0[%c64_86][] : memref<3416128xi8> to memref<131072xbf16>
+        %c262208_77 = arith.constant 262208 : index
+        %b_36 = memref.view %bank0[%c262208_77][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3145792_36 = arith.constant 3145792 : index
+        %y_127 = memref.view %bank0[%c3145792_36][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_36, %b_36, %y_127) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c3145728_37 = arith.constant 3145728 : index
-        %x_91 = memref.view %bank0[%c3145728_37][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_37 = arith.constant 3145792 : index
+        %x_91 = memref.view %bank0[%c3145792_37][] : memref<3416128xi8> to memref<131072xbf16>
         %c2010222592 = arith.constant 2010222592 : index
         %weight_25 = memref.view %residents0[%c2010222592][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c2097152_48 = arith.constant 2097152 : index
-        %y_128 = memref.view %bank0[%c2097152_48][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_48 = arith.constant 2097216 : index
+        %y_128 = memref.view %bank0[%c2097216_48][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_91, %weight_25, %y_128) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c2097152_49 = arith.constant 2097152 : index
-        %A_50 = memref.view %bank0[%c2097152_49][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_49 = arith.constant 2097216 : index
+        %A_50 = memref.view %bank0[%c2097216_49][] : memref<3416128xi8> to memref<131072xbf16>
         %c2010226688 = arith.constant 2010226688 : index
         %B_88 = memref.view %residents0[%c2010226688][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_87 = arith.constant 0 : index
-        %C_88 = memref.view %bank0[%c0_87][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_87 = arith.constant 64 : index
+        %C_88 = memref.view %bank0[%c64_87][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_50, %B_88, %C_88) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
         %c2043781120 = arith.constant 2043781120 : index
         %B_89 = memref.view %residents0[%c2043781120][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_48 = arith.constant 1048576 : index
-        %C_89 = memref.view %bank0[%c1048576_48][] : memref<3416064xi8> to memref<524288xbf16>
+        %c1048640_48 = arith.constant 1048640 : index
+        %C_89 = memref.view %bank0[%c1048640_48][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_50, %B_89, %C_89) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
       }
       aiex.configure @SiLU_e895fdf8 {
-        %c0_88 = arith.constant 0 : index
-        %x_92 = memref.view %bank0[%c0_88][] : memref<3416064xi8> to memref<524288xbf16>
-        %c2097152_50 = arith.constant 2097152 : index
-        %y_129 = memref.view %bank0[%c2097152_50][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_88 = arith.constant 64 : index
+        %x_92 = memref.view %bank0[%c64_88][] : memref<3416128xi8> to memref<524288xbf16>
+        %c2097216_50 = arith.constant 2097216 : index
+        %y_129 = memref.view %bank0[%c2097216_50][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%x_92, %y_129) : (memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @ElementwiseMul_ed97eca2 {
-        %c2097152_51 = arith.constant 2097152 : index
-        %a_37 = memref.view %bank0[%c2097152_51][] : memref<3416064xi8> to memref<524288xbf16>
-        %c1048576_49 = arith.constant 1048576 : index
-        %b_37 = memref.view %bank0[%c1048576_49][] : memref<3416064xi8> to memref<524288xbf16>
-        %c0_89 = arith.constant 0 : index
-        %y_130 = memref.view %bank0[%c0_89][] : memref<3416064xi8> to memref<524288xbf16>
+        %c2097216_51 = arith.constant 2097216 : index
+        %a_37 = memref.view %bank0[%c2097216_51][] : memref<3416128xi8> to memref<524288xbf16>
+        %c1048640_49 = arith.constant 1048640 : index
+        %b_37 = memref.view %bank0[%c1048640_49][] : memref<3416128xi8> to memref<524288xbf16>
+        %c64_89 = arith.constant 64 : index
+        %y_130 = memref.view %bank0[%c64_89][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%a_37, %b_37, %y_130) : (memref<524288xbf16>, memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c0_90 = arith.constant 0 : index
-        %A_51 = memref.view %bank0[%c0_90][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_90 = arith.constant 64 : index
+        %A_51 = memref.view %bank0[%c64_90][] : memref<3416128xi8> to memref<524288xbf16>
         %c2077335552 = arith.constant 2077335552 : index
         %B_90 = memref.view %residents0[%c2077335552][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_50 = arith.constant 1048576 : index
-        %C_90 = memref.view %bank0[%c1048576_50][] : memref<3416064xi8> to memref<131072xbf16>
+        %c1048640_50 = arith.constant 1048640 : index
+        %C_90 = memref.view %bank0[%c1048640_50][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence3(%A_51, %B_90, %C_90) : (memref<524288xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c3145728_38 = arith.constant 3145728 : index
-        %a_38 = memref.view %bank0[%c3145728_38][] : memref<3416064xi8> to memref<131072xbf16>
-        %c1048576_51 = arith.constant 1048576 : index
-        %b_38 = memref.view %bank0[%c1048576_51][] : memref<3416064xi8> to memref<131072xbf16>
-        %c0_91 = arith.constant 0 : index
-        %y_131 = memref.view %bank0[%c0_91][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_38 = arith.constant 3145792 : index
+        %a_38 = memref.view %bank0[%c3145792_38][] : memref<3416128xi8> to memref<131072xbf16>
+        %c1048640_51 = arith.constant 1048640 : index
+        %b_38 = memref.view %bank0[%c1048640_51][] : memref<3416128xi8> to memref<131072xbf16>
+        %c64_91 = arith.constant 64 : index
+        %y_131 = memref.view %bank0[%c64_91][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_38, %b_38, %y_131) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c0_92 = arith.constant 0 : index
-        %x_93 = memref.view %bank0[%c0_92][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_92 = arith.constant 64 : index
+        %x_93 = memref.view %bank0[%c64_92][] : memref<3416128xi8> to memref<131072xbf16>
         %c2110889984 = arith.constant 2110889984 : index
         %weight_26 = memref.view %residents0[%c2110889984][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c262144_78 = arith.constant 262144 : index
-        %y_132 = memref.view %bank0[%c262144_78][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_78 = arith.constant 262208 : index
+        %y_132 = memref.view %bank0[%c262208_78][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_93, %weight_26, %y_132) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c262144_79 = arith.constant 262144 : index
-        %A_52 = memref.view %bank0[%c262144_79][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_79 = arith.constant 262208 : index
+        %A_52 = memref.view %bank0[%c262208_79][] : memref<3416128xi8> to memref<131072xbf16>
         %c2110894080 = arith.constant 2110894080 : index
         %B_91 = memref.view %residents0[%c2110894080][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c524288_65 = arith.constant 524288 : index
-        %C_91 = memref.view %bank0[%c524288_65][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_65 = arith.constant 524352 : index
+        %C_91 = memref.view %bank0[%c524352_65][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_52, %B_91, %C_91) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
         %c2119282688 = arith.constant 2119282688 : index
         %B_92 = memref.view %residents0[%c2119282688][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c786432_26 = arith.constant 786432 : index
-        %C_92 = memref.view %bank0[%c786432_26][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_26 = arith.constant 786496 : index
+        %C_92 = memref.view %bank0[%c786496_26][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_52, %B_92, %C_92) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
         %c2121379840 = arith.constant 2121379840 : index
         %B_93 = memref.view %residents0[%c2121379840][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c851968_26 = arith.constant 851968 : index
-        %C_93 = memref.view %bank0[%c851968_26][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_26 = arith.constant 852032 : index
+        %C_93 = memref.view %bank0[%c852032_26][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_52, %B_93, %C_93) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
       }
       aiex.configure @RoPE_e3a5ce51 {
-        %c524288_66 = arith.constant 524288 : index
-        %x_94 = memref.view %bank0[%c524288_66][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3407872_14 = arith.constant 3407872 : index
-        %angles_13 = memref.view %bank0[%c3407872_14][] : memref<3416064xi8> to memref<4096xbf16>
-        %c262144_80 = arith.constant 262144 : index
-        %y_133 = memref.view %bank0[%c262144_80][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_66 = arith.constant 524352 : index
+        %x_94 = memref.view %bank0[%c524352_66][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3407936_14 = arith.constant 3407936 : index
+        %angles_13 = memref.view %bank0[%c3407936_14][] : memref<3416128xi8> to memref<4096xbf16>
+        %c262208_80 = arith.constant 262208 : index
+        %y_133 = memref.view %bank0[%c262208_80][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_94, %angles_13, %y_133) : (memref<131072xbf16>, memref<4096xbf16>, memref<131072xbf16>)
-        %c786432_27 = arith.constant 786432 : index
-        %x_95 = memref.view %bank0[%c786432_27][] : memref<3416064xi8> to memref<32768xbf16>
-        %y_134 = memref.view %bank0[%c524288_66][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_27 = arith.constant 786496 : index
+        %x_95 = memref.view %bank0[%c786496_27][] : memref<3416128xi8> to memref<32768xbf16>
+        %y_134 = memref.view %bank0[%c524352_66][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%x_95, %angles_13, %y_134) : (memref<32768xbf16>, memref<4096xbf16>, memref<32768xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c524288_67 = arith.constant 524288 : index
-        %x_96 = memref.view %bank0[%c524288_67][] : memref<3416064xi8> to memref<32768xbf16>
+        %c524352_67 = arith.constant 524352 : index
+        %x_96 = memref.view %bank0[%c524352_67][] : memref<3416128xi8> to memref<32768xbf16>
         %c3348238336 = arith.constant 3348238336 : index
         %y_135 = memref.view %residents0[%c3348238336][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_96, %y_135) : (memref<32768xbf16>, memref<16777216xbf16>)
-        %c851968_27 = arith.constant 851968 : index
-        %x_97 = memref.view %bank0[%c851968_27][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_27 = arith.constant 852032 : index
+        %x_97 = memref.view %bank0[%c852032_27][] : memref<3416128xi8> to memref<32768xbf16>
         %c3381792768 = arith.constant 3381792768 : index
         %y_136 = memref.view %residents0[%c3381792768][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_97, %y_136) : (memref<32768xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_8a727324 {
-        %c262144_81 = arith.constant 262144 : index
-        %Q_13 = memref.view %bank0[%c262144_81][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_81 = arith.constant 262208 : index
+        %Q_13 = memref.view %bank0[%c262208_81][] : memref<3416128xi8> to memref<131072xbf16>
         %c3348238336_1 = arith.constant 3348238336 : index
         %K_13 = memref.view %residents0[%c3348238336_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c3381792768_1 = arith.constant 3381792768 : index
         %V_13 = memref.view %residents0[%c3381792768_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c524288_68 = arith.constant 524288 : index
-        %O_13 = memref.view %bank0[%c524288_68][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_68 = arith.constant 524352 : index
+        %O_13 = memref.view %bank0[%c524352_68][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%Q_13, %K_13, %V_13, %O_13) : (memref<131072xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c524288_69 = arith.constant 524288 : index
-        %A_53 = memref.view %bank0[%c524288_69][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_69 = arith.constant 524352 : index
+        %A_53 = memref.view %bank0[%c524352_69][] : memref<3416128xi8> to memref<131072xbf16>
         %c2123476992 = arith.constant 2123476992 : index
         %B_94 = memref.view %residents0[%c2123476992][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c262144_82 = arith.constant 262144 : index
-        %C_94 = memref.view %bank0[%c262144_82][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_82 = arith.constant 262208 : index
+        %C_94 = memref.view %bank0[%c262208_82][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_53, %B_94, %C_94) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_93 = arith.constant 0 : index
-        %a_39 = memref.view %bank0[%c0_93][] : memref<3416064xi8> to memref<131072xbf16>
-        %c262144_83 = arith.constant 262144 : index
-        %b_39 = memref.view %bank0[%c262144_83][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3145728_39 = arith.constant 3145728 : index
-        %y_137 = memref.view %bank0[%c3145728_39][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_93 = arith.constant 64 : index
+        %a_39 = memref.view %bank0[%c64_93][] : memref<3416128xi8> to memref<131072xbf16>
+        %c262208_83 = arith.constant 262208 : index
+        %b_39 = memref.view %bank0[%c262208_83][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3145792_39 = arith.constant 3145792 : index
+        %y_137 = memref.view %bank0[%c3145792_39][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_39, %b_39, %y_137) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c3145728_40 = arith.constant 3145728 : index
-        %x_98 = memref.view %bank0[%c3145728_40][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_40 = arith.constant 3145792 : index
+        %x_98 = memref.view %bank0[%c3145792_40][] : memref<3416128xi8> to memref<131072xbf16>
         %c2131865600 = arith.constant 2131865600 : index
         %weight_27 = memref.view %residents0[%c2131865600][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c2097152_52 = arith.constant 2097152 : index
-        %y_138 = memref.view %bank0[%c2097152_52][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_52 = arith.constant 2097216 : index
+        %y_138 = memref.view %bank0[%c2097216_52][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_98, %weight_27, %y_138) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c2097152_53 = arith.constant 2097152 : index
-        %A_54 = memref.view %bank0[%c2097152_53][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_53 = arith.constant 2097216 : index
+        %A_54 = memref.view %bank0[%c2097216_53][] : memref<3416128xi8> to memref<131072xbf16>
         %c2131869696 = arith.constant 2131869696 : index
         %B_95 = memref.view %residents0[%c2131869696][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_94 = arith.constant 0 : index
-        %C_95 = memref.view %bank0[%c0_94][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_94 = arith.constant 64 : index
+        %C_95 = memref.view %bank0[%c64_94][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_54, %B_95, %C_95) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
         %c2165424128 = arith.constant 2165424128 : index
         %B_96 = memref.view %residents0[%c2165424128][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_52 = arith.constant 1048576 : index
-        %C_96 = memref.view %bank0[%c1048576_52][] : memref<3416064xi8> to memref<524288xbf16>
+        %c1048640_52 = arith.constant 1048640 : index
+        %C_96 = memref.view %bank0[%c1048640_52][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_54, %B_96, %C_96) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
       }
       aiex.configure @SiLU_e895fdf8 {
-        %c0_95 = arith.constant 0 : index
-        %x_99 = memref.view %bank0[%c0_95][] : memref<3416064xi8> to memref<524288xbf16>
-        %c2097152_54 = arith.constant 2097152 : index
-        %y_139 = memref.view %bank0[%c2097152_54][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_95 = arith.constant 64 : index
+        %x_99 = memref.view %bank0[%c64_95][] : memref<3416128xi8> to memref<524288xbf16>
+        %c2097216_54 = arith.constant 2097216 : index
+        %y_139 = memref.view %bank0[%c2097216_54][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%x_99, %y_139) : (memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @ElementwiseMul_ed97eca2 {
-        %c2097152_55 = arith.constant 2097152 : index
-        %a_40 = memref.view %bank0[%c2097152_55][] : memref<3416064xi8> to memref<524288xbf16>
-        %c1048576_53 = arith.constant 1048576 : index
-        %b_40 = memref.view %bank0[%c1048576_53][] : memref<3416064xi8> to memref<524288xbf16>
-        %c0_96 = arith.constant 0 : index
-        %y_140 = memref.view %bank0[%c0_96][] : memref<3416064xi8> to memref<524288xbf16>
+        %c2097216_55 = arith.constant 2097216 : index
+        %a_40 = memref.view %bank0[%c2097216_55][] : memref<3416128xi8> to memref<524288xbf16>
+        %c1048640_53 = arith.constant 1048640 : index
+        %b_40 = memref.view %bank0[%c1048640_53][] : memref<3416128xi8> to memref<524288xbf16>
+        %c64_96 = arith.constant 64 : index
+        %y_140 = memref.view %bank0[%c64_96][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%a_40, %b_40, %y_140) : (memref<524288xbf16>, memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c0_97 = arith.constant 0 : index
-        %A_55 = memref.view %bank0[%c0_97][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_97 = arith.constant 64 : index
+        %A_55 = memref.view %bank0[%c64_97][] : memref<3416128xi8> to memref<524288xbf16>
         %c2198978560 = arith.constant 2198978560 : index
         %B_97 = memref.view %residents0[%c2198978560][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_54 = arith.constant 1048576 : index
-        %C_97 = memref.view %bank0[%c1048576_54][] : memref<3416064xi8> to memref<131072xbf16>
+        %c1048640_54 = arith.constant 1048640 : index
+        %C_97 = memref.view %bank0[%c1048640_54][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence3(%A_55, %B_97, %C_97) : (memref<524288xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c3145728_41 = arith.constant 3145728 : index
-        %a_41 = memref.view %bank0[%c3145728_41][] : memref<3416064xi8> to memref<131072xbf16>
-        %c1048576_55 = arith.constant 1048576 : index
-        %b_41 = memref.view %bank0[%c1048576_55][] : memref<3416064xi8> to memref<131072xbf16>
-        %c0_98 = arith.constant 0 : index
-        %y_141 = memref.view %bank0[%c0_98][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_41 = arith.constant 3145792 : index
+        %a_41 = memref.view %bank0[%c3145792_41][] : memref<3416128xi8> to memref<131072xbf16>
+        %c1048640_55 = arith.constant 1048640 : index
+        %b_41 = memref.view %bank0[%c1048640_55][] : memref<3416128xi8> to memref<131072xbf16>
+        %c64_98 = arith.constant 64 : index
+        %y_141 = memref.view %bank0[%c64_98][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_41, %b_41, %y_141) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c0_99 = arith.constant 0 : index
-        %x_100 = memref.view %bank0[%c0_99][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_99 = arith.constant 64 : index
+        %x_100 = memref.view %bank0[%c64_99][] : memref<3416128xi8> to memref<131072xbf16>
         %c2232532992 = arith.constant 2232532992 : index
         %weight_28 = memref.view %residents0[%c2232532992][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c262144_84 = arith.constant 262144 : index
-        %y_142 = memref.view %bank0[%c262144_84][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_84 = arith.constant 262208 : index
+        %y_142 = memref.view %bank0[%c262208_84][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_100, %weight_28, %y_142) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c262144_85 = arith.constant 262144 : index
-        %A_56 = memref.view %bank0[%c262144_85][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_85 = arith.constant 262208 : index
+        %A_56 = memref.view %bank0[%c262208_85][] : memref<3416128xi8> to memref<131072xbf16>
         %c2232537088 = arith.constant 2232537088 : index
         %B_98 = memref.view %residents0[%c2232537088][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c524288_70 = arith.constant 524288 : index
-        %C_98 = memref.view %bank0[%c524288_70][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_70 = arith.constant 524352 : index
+        %C_98 = memref.view %bank0[%c524352_70][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_56, %B_98, %C_98) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
         %c2240925696 = arith.constant 2240925696 : index
         %B_99 = memref.view %residents0[%c2240925696][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c786432_28 = arith.constant 786432 : index
-        %C_99 = memref.view %bank0[%c786432_28][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_28 = arith.constant 786496 : index
+        %C_99 = memref.view %bank0[%c786496_28][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_56, %B_99, %C_99) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
         %c2243022848 = arith.constant 2243022848 : index
         %B_100 = memref.view %residents0[%c2243022848][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c851968_28 = arith.constant 851968 : index
-        %C_100 = memref.view %bank0[%c851968_28][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_28 = arith.constant 852032 : index
+        %C_100 = memref.view %bank0[%c852032_28][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_56, %B_100, %C_100) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
       }
       aiex.configure @RoPE_e3a5ce51 {
-        %c524288_71 = arith.constant 524288 : index
-        %x_101 = memref.view %bank0[%c524288_71][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3407872_15 = arith.constant 3407872 : index
-        %angles_14 = memref.view %bank0[%c3407872_15][] : memref<3416064xi8> to memref<4096xbf16>
-        %c262144_86 = arith.constant 262144 : index
-        %y_143 = memref.view %bank0[%c262144_86][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_71 = arith.constant 524352 : index
+        %x_101 = memref.view %bank0[%c524352_71][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3407936_15 = arith.constant 3407936 : index
+        %angles_14 = memref.view %bank0[%c3407936_15][] : memref<3416128xi8> to memref<4096xbf16>
+        %c262208_86 = arith.constant 262208 : index
+        %y_143 = memref.view %bank0[%c262208_86][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_101, %angles_14, %y_143) : (memref<131072xbf16>, memref<4096xbf16>, memref<131072xbf16>)
-        %c786432_29 = arith.constant 786432 : index
-        %x_102 = memref.view %bank0[%c786432_29][] : memref<3416064xi8> to memref<32768xbf16>
-        %y_144 = memref.view %bank0[%c524288_71][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_29 = arith.constant 786496 : index
+        %x_102 = memref.view %bank0[%c786496_29][] : memref<3416128xi8> to memref<32768xbf16>
+        %y_144 = memref.view %bank0[%c524352_71][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%x_102, %angles_14, %y_144) : (memref<32768xbf16>, memref<4096xbf16>, memref<32768xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c524288_72 = arith.constant 524288 : index
-        %x_103 = memref.view %bank0[%c524288_72][] : memref<3416064xi8> to memref<32768xbf16>
+        %c524352_72 = arith.constant 524352 : index
+        %x_103 = memref.view %bank0[%c524352_72][] : memref<3416128xi8> to memref<32768xbf16>
         %c3415347200 = arith.constant 3415347200 : index
         %y_145 = memref.view %residents0[%c3415347200][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_103, %y_145) : (memref<32768xbf16>, memref<16777216xbf16>)
-        %c851968_29 = arith.constant 851968 : index
-        %x_104 = memref.view %bank0[%c851968_29][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_29 = arith.constant 852032 : index
+        %x_104 = memref.view %bank0[%c852032_29][] : memref<3416128xi8> to memref<32768xbf16>
         %c3448901632 = arith.constant 3448901632 : index
         %y_146 = memref.view %residents0[%c3448901632][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_104, %y_146) : (memref<32768xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_8a727324 {
-        %c262144_87 = arith.constant 262144 : index
-        %Q_14 = memref.view %bank0[%c262144_87][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_87 = arith.constant 262208 : index
+        %Q_14 = memref.view %bank0[%c262208_87][] : memref<3416128xi8> to memref<131072xbf16>
         %c3415347200_1 = arith.constant 3415347200 : index
         %K_14 = memref.view %residents0[%c3415347200_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c3448901632_1 = arith.constant 3448901632 : index
         %V_14 = memref.view %residents0[%c3448901632_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c524288_73 = arith.constant 524288 : index
-        %O_14 = memref.view %bank0[%c524288_73][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_73 = arith.constant 524352 : index
+        %O_14 = memref.view %bank0[%c524352_73][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%Q_14, %K_14, %V_14, %O_14) : (memref<131072xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c524288_74 = arith.constant 524288 : index
-        %A_57 = memref.view %bank0[%c524288_74][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_74 = arith.constant 524352 : index
+        %A_57 = memref.view %bank0[%c524352_74][] : memref<3416128xi8> to memref<131072xbf16>
         %c2245120000 = arith.constant 2245120000 : index
         %B_101 = memref.view %residents0[%c2245120000][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c262144_88 = arith.constant 262144 : index
-        %C_101 = memref.view %bank0[%c262144_88][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_88 = arith.constant 262208 : index
+        %C_101 = memref.view %bank0[%c262208_88][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_57, %B_101, %C_101) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_100 = arith.constant 0 : index
-        %a_42 = memref.view %bank0[%c0_100][] : memref<3416064xi8> to memref<131072xbf16>
-        %c262144_89 = arith.constant 262144 : index
-        %b_42 = memref.view %bank0[%c262144_89][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3145728_42 = arith.constant 3145728 : index
-        %y_147 = memref.view %bank0[%c3145728_42][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_100 = arith.constant 64 : index
+        %a_42 = memref.view %bank0[%c64_100][] : memref<3416128xi8> to memref<131072xbf16>
+        %c262208_89 = arith.constant 262208 : index
+        %b_42 = memref.view %bank0[%c262208_89][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3145792_42 = arith.constant 3145792 : index
+        %y_147 = memref.view %bank0[%c3145792_42][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_42, %b_42, %y_147) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c3145728_43 = arith.constant 3145728 : index
-        %x_105 = memref.view %bank0[%c3145728_43][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_43 = arith.constant 3145792 : index
+        %x_105 = memref.view %bank0[%c3145792_43][] : memref<3416128xi8> to memref<131072xbf16>
         %c2253508608 = arith.constant 2253508608 : index
         %weight_29 = memref.view %residents0[%c2253508608][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c2097152_56 = arith.constant 2097152 : index
-        %y_148 = memref.view %bank0[%c2097152_56][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_56 = arith.constant 2097216 : index
+        %y_148 = memref.view %bank0[%c2097216_56][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_105, %weight_29, %y_148) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c2097152_57 = arith.constant 2097152 : index
-        %A_58 = memref.view %bank0[%c2097152_57][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_57 = arith.constant 2097216 : index
+        %A_58 = memref.view %bank0[%c2097216_57][] : memref<3416128xi8> to memref<131072xbf16>
         %c2253512704 = arith.constant 2253512704 : index
         %B_102 = memref.view %residents0[%c2253512704][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_101 = arith.constant 0 : index
-        %C_102 = memref.view %bank0[%c0_101][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_101 = arith.constant 64 : index
+        %C_102 = memref.view %bank0[%c64_101][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_58, %B_102, %C_102) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
         %c2287067136 = arith.constant 2287067136 : index
         %B_103 = memref.view %residents0[%c2287067136][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_56 = arith.constant 1048576 : index
-        %C_103 = memref.view %bank0[%c1048576_56][] : memref<3416064xi8> to memref<524288xbf16>
+        %c1048640_56 = arith.constant 1048640 : index
+        %C_103 = memref.view %bank0[%c1048640_56][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_58, %B_103, %C_103) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
       }
       aiex.configure @SiLU_e895fdf8 {
-        %c0_102 = arith.constant 0 : index
-        %x_106 = memref.view %bank0[%c0_102][] : memref<3416064xi8> to memref<524288xbf16>
-        %c2097152_58 = arith.constant 2097152 : index
-        %y_149 = memref.view %bank0[%c2097152_58][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_102 = arith.constant 64 : index
+        %x_106 = memref.view %bank0[%c64_102][] : memref<3416128xi8> to memref<524288xbf16>
+        %c2097216_58 = arith.constant 2097216 : index
+        %y_149 = memref.view %bank0[%c2097216_58][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%x_106, %y_149) : (memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @ElementwiseMul_ed97eca2 {
-        %c2097152_59 = arith.constant 2097152 : index
-        %a_43 = memref.view %bank0[%c2097152_59][] : memref<3416064xi8> to memref<524288xbf16>
-        %c1048576_57 = arith.constant 1048576 : index
-        %b_43 = memref.view %bank0[%c1048576_57][] : memref<3416064xi8> to memref<524288xbf16>
-        %c0_103 = arith.constant 0 : index
-        %y_150 = memref.view %bank0[%c0_103][] : memref<3416064xi8> to memref<524288xbf16>
+        %c2097216_59 = arith.constant 2097216 : index
+        %a_43 = memref.view %bank0[%c2097216_59][] : memref<3416128xi8> to memref<524288xbf16>
+        %c1048640_57 = arith.constant 1048640 : index
+        %b_43 = memref.view %bank0[%c1048640_57][] : memref<3416128xi8> to memref<524288xbf16>
+        %c64_103 = arith.constant 64 : index
+        %y_150 = memref.view %bank0[%c64_103][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%a_43, %b_43, %y_150) : (memref<524288xbf16>, memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c0_104 = arith.constant 0 : index
-        %A_59 = memref.view %bank0[%c0_104][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_104 = arith.constant 64 : index
+        %A_59 = memref.view %bank0[%c64_104][] : memref<3416128xi8> to memref<524288xbf16>
         %c2320621568 = arith.constant 2320621568 : index
         %B_104 = memref.view %residents0[%c2320621568][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_58 = arith.constant 1048576 : index
-        %C_104 = memref.view %bank0[%c1048576_58][] : memref<3416064xi8> to memref<131072xbf16>
+        %c1048640_58 = arith.constant 1048640 : index
+        %C_104 = memref.view %bank0[%c1048640_58][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence3(%A_59, %B_104, %C_104) : (memref<524288xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c3145728_44 = arith.constant 3145728 : index
-        %a_44 = memref.view %bank0[%c3145728_44][] : memref<3416064xi8> to memref<131072xbf16>
-        %c1048576_59 = arith.constant 1048576 : index
-        %b_44 = memref.view %bank0[%c1048576_59][] : memref<3416064xi8> to memref<131072xbf16>
-        %c0_105 = arith.constant 0 : index
-        %y_151 = memref.view %bank0[%c0_105][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_44 = arith.constant 3145792 : index
+        %a_44 = memref.view %bank0[%c3145792_44][] : memref<3416128xi8> to memref<131072xbf16>
+        %c1048640_59 = arith.constant 1048640 : index
+        %b_44 = memref.view %bank0[%c1048640_59][] : memref<3416128xi8> to memref<131072xbf16>
+        %c64_105 = arith.constant 64 : index
+        %y_151 = memref.view %bank0[%c64_105][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_44, %b_44, %y_151) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c0_106 = arith.constant 0 : index
-        %x_107 = memref.view %bank0[%c0_106][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_106 = arith.constant 64 : index
+        %x_107 = memref.view %bank0[%c64_106][] : memref<3416128xi8> to memref<131072xbf16>
         %c2354176000 = arith.constant 2354176000 : index
         %weight_30 = memref.view %residents0[%c2354176000][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c262144_90 = arith.constant 262144 : index
-        %y_152 = memref.view %bank0[%c262144_90][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_90 = arith.constant 262208 : index
+        %y_152 = memref.view %bank0[%c262208_90][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_107, %weight_30, %y_152) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c262144_91 = arith.constant 262144 : index
-        %A_60 = memref.view %bank0[%c262144_91][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_91 = arith.constant 262208 : index
+        %A_60 = memref.view %bank0[%c262208_91][] : memref<3416128xi8> to memref<131072xbf16>
         %c2354180096 = arith.constant 2354180096 : index
         %B_105 = memref.view %residents0[%c2354180096][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c524288_75 = arith.constant 524288 : index
-        %C_105 = memref.view %bank0[%c524288_75][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_75 = arith.constant 524352 : index
+        %C_105 = memref.view %bank0[%c524352_75][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_60, %B_105, %C_105) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
         %c2362568704 = arith.constant 2362568704 : index
         %B_106 = memref.view %residents0[%c2362568704][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c786432_30 = arith.constant 786432 : index
-        %C_106 = memref.view %bank0[%c786432_30][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_30 = arith.constant 786496 : index
+        %C_106 = memref.view %bank0[%c786496_30][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_60, %B_106, %C_106) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
         %c2364665856 = arith.constant 2364665856 : index
         %B_107 = memref.view %residents0[%c2364665856][] : memref<3550220288xi8> to memref<1048576xbf16>
-        %c851968_30 = arith.constant 851968 : index
-        %C_107 = memref.view %bank0[%c851968_30][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_30 = arith.constant 852032 : index
+        %C_107 = memref.view %bank0[%c852032_30][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%A_60, %B_107, %C_107) : (memref<131072xbf16>, memref<1048576xbf16>, memref<32768xbf16>)
       }
       aiex.configure @RoPE_e3a5ce51 {
-        %c524288_76 = arith.constant 524288 : index
-        %x_108 = memref.view %bank0[%c524288_76][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3407872_16 = arith.constant 3407872 : index
-        %angles_15 = memref.view %bank0[%c3407872_16][] : memref<3416064xi8> to memref<4096xbf16>
-        %c262144_92 = arith.constant 262144 : index
-        %y_153 = memref.view %bank0[%c262144_92][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_76 = arith.constant 524352 : index
+        %x_108 = memref.view %bank0[%c524352_76][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3407936_16 = arith.constant 3407936 : index
+        %angles_15 = memref.view %bank0[%c3407936_16][] : memref<3416128xi8> to memref<4096xbf16>
+        %c262208_92 = arith.constant 262208 : index
+        %y_153 = memref.view %bank0[%c262208_92][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_108, %angles_15, %y_153) : (memref<131072xbf16>, memref<4096xbf16>, memref<131072xbf16>)
-        %c786432_31 = arith.constant 786432 : index
-        %x_109 = memref.view %bank0[%c786432_31][] : memref<3416064xi8> to memref<32768xbf16>
-        %y_154 = memref.view %bank0[%c524288_76][] : memref<3416064xi8> to memref<32768xbf16>
+        %c786496_31 = arith.constant 786496 : index
+        %x_109 = memref.view %bank0[%c786496_31][] : memref<3416128xi8> to memref<32768xbf16>
+        %y_154 = memref.view %bank0[%c524352_76][] : memref<3416128xi8> to memref<32768xbf16>
         aiex.run @sequence1(%x_109, %angles_15, %y_154) : (memref<32768xbf16>, memref<4096xbf16>, memref<32768xbf16>)
       }
       aiex.configure @Copy_cf2a80a1 {
-        %c524288_77 = arith.constant 524288 : index
-        %x_110 = memref.view %bank0[%c524288_77][] : memref<3416064xi8> to memref<32768xbf16>
+        %c524352_77 = arith.constant 524352 : index
+        %x_110 = memref.view %bank0[%c524352_77][] : memref<3416128xi8> to memref<32768xbf16>
         %c3482456064 = arith.constant 3482456064 : index
         %y_155 = memref.view %residents0[%c3482456064][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_110, %y_155) : (memref<32768xbf16>, memref<16777216xbf16>)
-        %c851968_31 = arith.constant 851968 : index
-        %x_111 = memref.view %bank0[%c851968_31][] : memref<3416064xi8> to memref<32768xbf16>
+        %c852032_31 = arith.constant 852032 : index
+        %x_111 = memref.view %bank0[%c852032_31][] : memref<3416128xi8> to memref<32768xbf16>
         %c3516010496 = arith.constant 3516010496 : index
         %y_156 = memref.view %residents0[%c3516010496][] : memref<3550220288xi8> to memref<16777216xbf16>
         aiex.run @sequence1(%x_111, %y_156) : (memref<32768xbf16>, memref<16777216xbf16>)
       }
       aiex.configure @MHA_8a727324 {
-        %c262144_93 = arith.constant 262144 : index
-        %Q_15 = memref.view %bank0[%c262144_93][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_93 = arith.constant 262208 : index
+        %Q_15 = memref.view %bank0[%c262208_93][] : memref<3416128xi8> to memref<131072xbf16>
         %c3482456064_1 = arith.constant 3482456064 : index
         %K_15 = memref.view %residents0[%c3482456064_1][] : memref<3550220288xi8> to memref<16777216xbf16>
         %c3516010496_1 = arith.constant 3516010496 : index
         %V_15 = memref.view %residents0[%c3516010496_1][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c524288_78 = arith.constant 524288 : index
-        %O_15 = memref.view %bank0[%c524288_78][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_78 = arith.constant 524352 : index
+        %O_15 = memref.view %bank0[%c524352_78][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%Q_15, %K_15, %V_15, %O_15) : (memref<131072xbf16>, memref<16777216xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c524288_79 = arith.constant 524288 : index
-        %A_61 = memref.view %bank0[%c524288_79][] : memref<3416064xi8> to memref<131072xbf16>
+        %c524352_79 = arith.constant 524352 : index
+        %A_61 = memref.view %bank0[%c524352_79][] : memref<3416128xi8> to memref<131072xbf16>
         %c2366763008 = arith.constant 2366763008 : index
         %B_108 = memref.view %residents0[%c2366763008][] : memref<3550220288xi8> to memref<4194304xbf16>
-        %c262144_94 = arith.constant 262144 : index
-        %C_108 = memref.view %bank0[%c262144_94][] : memref<3416064xi8> to memref<131072xbf16>
+        %c262208_94 = arith.constant 262208 : index
+        %C_108 = memref.view %bank0[%c262208_94][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%A_61, %B_108, %C_108) : (memref<131072xbf16>, memref<4194304xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c0_107 = arith.constant 0 : index
-        %a_45 = memref.view %bank0[%c0_107][] : memref<3416064xi8> to memref<131072xbf16>
-        %c262144_95 = arith.constant 262144 : index
-        %b_45 = memref.view %bank0[%c262144_95][] : memref<3416064xi8> to memref<131072xbf16>
-        %c3145728_45 = arith.constant 3145728 : index
-        %y_157 = memref.view %bank0[%c3145728_45][] : memref<3416064xi8> to memref<131072xbf16>
+        %c64_107 = arith.constant 64 : index
+        %a_45 = memref.view %bank0[%c64_107][] : memref<3416128xi8> to memref<131072xbf16>
+        %c262208_95 = arith.constant 262208 : index
+        %b_45 = memref.view %bank0[%c262208_95][] : memref<3416128xi8> to memref<131072xbf16>
+        %c3145792_45 = arith.constant 3145792 : index
+        %y_157 = memref.view %bank0[%c3145792_45][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_45, %b_45, %y_157) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @RMSNorm_6d9ac62d {
-        %c3145728_46 = arith.constant 3145728 : index
-        %x_112 = memref.view %bank0[%c3145728_46][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_46 = arith.constant 3145792 : index
+        %x_112 = memref.view %bank0[%c3145792_46][] : memref<3416128xi8> to memref<131072xbf16>
         %c2375151616 = arith.constant 2375151616 : index
         %weight_31 = memref.view %residents0[%c2375151616][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c2097152_60 = arith.constant 2097152 : index
-        %y_158 = memref.view %bank0[%c2097152_60][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_60 = arith.constant 2097216 : index
+        %y_158 = memref.view %bank0[%c2097216_60][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence0(%x_112, %weight_31, %y_158) : (memref<131072xbf16>, memref<2048xbf16>, memref<131072xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c2097152_61 = arith.constant 2097152 : index
-        %A_62 = memref.view %bank0[%c2097152_61][] : memref<3416064xi8> to memref<131072xbf16>
+        %c2097216_61 = arith.constant 2097216 : index
+        %A_62 = memref.view %bank0[%c2097216_61][] : memref<3416128xi8> to memref<131072xbf16>
         %c2375155712 = arith.constant 2375155712 : index
         %B_109 = memref.view %residents0[%c2375155712][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c0_108 = arith.constant 0 : index
-        %C_109 = memref.view %bank0[%c0_108][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_108 = arith.constant 64 : index
+        %C_109 = memref.view %bank0[%c64_108][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_62, %B_109, %C_109) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
         %c2408710144 = arith.constant 2408710144 : index
         %B_110 = memref.view %residents0[%c2408710144][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_60 = arith.constant 1048576 : index
-        %C_110 = memref.view %bank0[%c1048576_60][] : memref<3416064xi8> to memref<524288xbf16>
+        %c1048640_60 = arith.constant 1048640 : index
+        %C_110 = memref.view %bank0[%c1048640_60][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence2(%A_62, %B_110, %C_110) : (memref<131072xbf16>, memref<16777216xbf16>, memref<524288xbf16>)
       }
       aiex.configure @SiLU_e895fdf8 {
-        %c0_109 = arith.constant 0 : index
-        %x_113 = memref.view %bank0[%c0_109][] : memref<3416064xi8> to memref<524288xbf16>
-        %c2097152_62 = arith.constant 2097152 : index
-        %y_159 = memref.view %bank0[%c2097152_62][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_109 = arith.constant 64 : index
+        %x_113 = memref.view %bank0[%c64_109][] : memref<3416128xi8> to memref<524288xbf16>
+        %c2097216_62 = arith.constant 2097216 : index
+        %y_159 = memref.view %bank0[%c2097216_62][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%x_113, %y_159) : (memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @ElementwiseMul_ed97eca2 {
-        %c2097152_63 = arith.constant 2097152 : index
-        %a_46 = memref.view %bank0[%c2097152_63][] : memref<3416064xi8> to memref<524288xbf16>
-        %c1048576_61 = arith.constant 1048576 : index
-        %b_46 = memref.view %bank0[%c1048576_61][] : memref<3416064xi8> to memref<524288xbf16>
-        %c0_110 = arith.constant 0 : index
-        %y_160 = memref.view %bank0[%c0_110][] : memref<3416064xi8> to memref<524288xbf16>
+        %c2097216_63 = arith.constant 2097216 : index
+        %a_46 = memref.view %bank0[%c2097216_63][] : memref<3416128xi8> to memref<524288xbf16>
+        %c1048640_61 = arith.constant 1048640 : index
+        %b_46 = memref.view %bank0[%c1048640_61][] : memref<3416128xi8> to memref<524288xbf16>
+        %c64_110 = arith.constant 64 : index
+        %y_160 = memref.view %bank0[%c64_110][] : memref<3416128xi8> to memref<524288xbf16>
         aiex.run @sequence0(%a_46, %b_46, %y_160) : (memref<524288xbf16>, memref<524288xbf16>, memref<524288xbf16>)
       }
       aiex.configure @GEMM_9189a4a2 {
-        %c0_111 = arith.constant 0 : index
-        %A_63 = memref.view %bank0[%c0_111][] : memref<3416064xi8> to memref<524288xbf16>
+        %c64_111 = arith.constant 64 : index
+        %A_63 = memref.view %bank0[%c64_111][] : memref<3416128xi8> to memref<524288xbf16>
         %c2442264576 = arith.constant 2442264576 : index
         %B_111 = memref.view %residents0[%c2442264576][] : memref<3550220288xi8> to memref<16777216xbf16>
-        %c1048576_62 = arith.constant 1048576 : index
-        %C_111 = memref.view %bank0[%c1048576_62][] : memref<3416064xi8> to memref<131072xbf16>
+        %c1048640_62 = arith.constant 1048640 : index
+        %C_111 = memref.view %bank0[%c1048640_62][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence3(%A_63, %B_111, %C_111) : (memref<524288xbf16>, memref<16777216xbf16>, memref<131072xbf16>)
       }
       aiex.configure @ElementwiseAdd_cf79dc9d {
-        %c3145728_47 = arith.constant 3145728 : index
-        %a_47 = memref.view %bank0[%c3145728_47][] : memref<3416064xi8> to memref<131072xbf16>
-        %c1048576_63 = arith.constant 1048576 : index
-        %b_47 = memref.view %bank0[%c1048576_63][] : memref<3416064xi8> to memref<131072xbf16>
-        %c0_112 = arith.constant 0 : index
-        %y_161 = memref.view %bank0[%c0_112][] : memref<3416064xi8> to memref<131072xbf16>
+        %c3145792_47 = arith.constant 3145792 : index
+        %a_47 = memref.view %bank0[%c3145792_47][] : memref<3416128xi8> to memref<131072xbf16>
+        %c1048640_63 = arith.constant 1048640 : index
+        %b_47 = memref.view %bank0[%c1048640_63][] : memref<3416128xi8> to memref<131072xbf16>
+        %c64_112 = arith.constant 64 : index
+        %y_161 = memref.view %bank0[%c64_112][] : memref<3416128xi8> to memref<131072xbf16>
         aiex.run @sequence1(%a_47, %b_47, %y_161) : (memref<131072xbf16>, memref<131072xbf16>, memref<131072xbf16>)
       }
       aiex.configure @Copy_1d8edc87 {
-        %c0_113 = arith.constant 0 : index
-        %x_114 = memref.view %bank0[%c0_113][] : memref<3416064xi8> to memref<131072xbf16>
-        %c262144_96 = arith.constant 262144 : index
-        %y_162 = memref.view %bank0[%c262144_96][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_113 = arith.constant 64 : index
+        %x_114 = memref.view %bank0[%c64_113][] : memref<3416128xi8> to memref<131072xbf16>
+        %c262208_96 = arith.constant 262208 : index
+        %y_162 = memref.view %bank0[%c262208_96][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence1(%x_114, %y_162) : (memref<131072xbf16>, memref<2048xbf16>)
       }
       aiex.configure @RMSNorm_593c2b02 {
-        %c262144_97 = arith.constant 262144 : index
-        %x_115 = memref.view %bank0[%c262144_97][] : memref<3416064xi8> to memref<2048xbf16>
+        %c262208_97 = arith.constant 262208 : index
+        %x_115 = memref.view %bank0[%c262208_97][] : memref<3416128xi8> to memref<2048xbf16>
         %c2475819008 = arith.constant 2475819008 : index
         %weight_32 = memref.view %residents0[%c2475819008][] : memref<3550220288xi8> to memref<2048xbf16>
-        %c0_114 = arith.constant 0 : index
-        %y_163 = memref.view %bank0[%c0_114][] : memref<3416064xi8> to memref<2048xbf16>
+        %c64_114 = arith.constant 64 : index
+        %y_163 = memref.view %bank0[%c64_114][] : memref<3416128xi8> to memref<2048xbf16>
         aiex.run @sequence0(%x_115, %weight_32, %y_163) : (memref<2048xbf16>, memref<2048xbf16>, memref<2048xbf16>)
       }
       aiex.configure @GEMV_27e30c22 {
-        %c0_115 = arith.constant 0 : index
-        %A_64 = memref.view %residents0[%c0_115][] : memref<3550220288xi8> to memref<262668288xbf16>
-        %B_112 = memref.view %bank0[%c0_115][] : memref<3416064xi8> to memref<2048xbf16>
-        %C_112 = memref.view %output[%c0_115][] : memref<513024xi8> to memref<128256xf32>
+        %c0_1 = arith.constant 0 : index
+        %A_64 = memref.view %residents0[%c0_1][] : memref<3550220288xi8> to memref<262668288xbf16>
+        %c64_115 = arith.constant 64 : index
+        %B_112 = memref.view %bank0[%c64_115][] : memref<3416128xi8> to memref<2048xbf16>
+        %C_112 = memref.view %output[%c0_1][] : memref<513024xi8> to memref<128256xf32>
         aiex.run @sequence0(%A_64, %B_112, %C_112) : (memref<262668288xbf16>, memref<2048xbf16>, memref<128256xf32>)
       }
       aiex.configure @Sample_a969be17 {
-        %c0_116 = arith.constant 0 : index
-        %logits = memref.view %output[%c0_116][] : memref<513024xi8> to memref<128256xf32>
+        %c0_2 = arith.constant 0 : index
+        %logits = memref.view %output[%c0_2][] : memref<513024xi8> to memref<128256xf32>
         %c3549564928 = arith.constant 3549564928 : index
         %draws = memref.view %residents0[%c3549564928][] : memref<3550220288xi8> to memref<131072xi32>
         %c3550089216 = arith.constant 3550089216 : index
         %tokens = memref.view %residents0[%c3550089216][] : memref<3550220288xi8> to memref<32768xi32>
-        %token = memref.view %bank0[%c0_116][] : memref<3416064xi8> to memref<1xi32>
+        %c8 = arith.constant 8 : index
+        %token = memref.view %bank0[%c8][] : memref<3416128xi8> to memref<1xi32>
         aiex.run @sequence0(%logits, %draws, %tokens, %token) : (memref<128256xf32>, memref<131072xi32>, memref<32768xi32>, memref<1xi32>)
       }
     }

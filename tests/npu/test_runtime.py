@@ -134,3 +134,26 @@ def test_a_stream_is_made_once_for_distinct_numbers(device, builder, monkeypatch
     for n in (1024, 4096, 1024, 4096):
         assert run(x, n=n).tobytes() == want(x, n=n).tobytes()
     assert len(made) == len(set(made)) == 4, "of two steps, for two bounds"
+
+
+# -- packs ---------------------------------------------------------------------------------------------
+
+
+def test_arrays_that_share_a_configuration_are_entered_once(xrt):
+    """As the plan was told; versions that are added later leave the first as it is."""
+
+    class Narrow(iron.Graph):
+        def body(self, x):
+            return ElementwiseAdd(SiLU(ElementwiseAdd(x, x, num_aie_columns=2), num_aie_columns=2), x, num_aie_columns=2)
+
+    graph = Narrow()
+    plan = graph.compile(dev="npu2", backend="null", x=(4096,)).plan
+    pack = {iron.array_key(step.op.resolved("npu2")) for step in plan.versions[0].steps}
+    run = compiled(graph, x=(4096,), coresident=[pack])
+    want = graph.compile(dev="npu2", backend="sim", x=(4096,), coresident=[pack])
+    x = np.random.default_rng(0).standard_normal(4096).astype(bfloat16)
+    assert run(x).tobytes() == want(x).tobytes() and run.traffic.loads == want.traffic.loads == 1
+    run.add(x=(8192,))
+    run(np.concatenate([x, x]))
+    before = run.traffic.loads
+    assert run(x).tobytes() == want(x).tobytes() and run.traffic.loads == before + 1
