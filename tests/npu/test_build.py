@@ -17,6 +17,7 @@ from iron_core.cache.store import CacheWarning
 from iron_core.errors import CacheHomeError, CallError
 from iron_npu.errors import MissingTool, ToolError
 from iron_npu.image import Entry, Module
+from iron_npu.mlir.kernels import KernelObject
 from iron_npu.mlir.printer import print_design
 from iron_npu.tools.build import build, needed
 from iron_npu.tools.program_size import program_sizes
@@ -132,6 +133,56 @@ def test_another_part_is_another_image(vendor, arrays, part):
         vendor.edited(part)
     (second,) = build([asked], vendor.settings)
     assert second.folder != first.folder
+
+
+def header(vendor: Vendor) -> Path:
+    """A header of mlir-aie's, by a name that a kernel may include."""
+    path = vendor.folder / "mlir-aie" / "include" / "aie_api" / "aie.hpp"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+PARTS = {
+    "a kernel's name": lambda asked: attrs.evolve(asked, links=((asked.modules[0], Entry(0, "other", 0x901, "i")),)),
+    "a device's name": lambda asked: attrs.evolve(asked, links=((attrs.evolve(asked.modules[0], device="other"), asked.links[0][1]),)),
+    "a sequence": lambda asked: attrs.evolve(
+        asked, links=((attrs.evolve(asked.modules[0], sequences=("sequence", "sequence")), asked.links[0][1]),)
+    ),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_another_name_is_another_image(vendor, part):
+    asked = xclbin(module())
+    (first,) = build([asked], vendor.settings)
+    (second,) = build([PARTS[part](asked)], vendor.settings)
+    assert second.folder != first.folder
+
+
+@pytest.mark.parametrize("program", ["peano/bin/llc", "peano/bin/opt", "mlir-aie/bin/bootgen"])
+def test_programs_that_aiecc_runs_count(vendor, program):
+    """Whether they are there, and their bytes."""
+    seen = [build([xclbin(module())], vendor.settings)[0].folder]
+    for text in ("#!/bin/sh\n", "#!/bin/sh\n# another\n"):
+        path = vendor.folder / program
+        path.unlink(missing_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+        seen.append(build([xclbin(module())], vendor.settings)[0].folder)
+    assert len(set(seen)) == 3
+
+
+def test_an_image_follows_the_headers_of_its_kernels(vendor):
+    """Its text is the same."""
+    functions = '#include "aie_api/aie.hpp"', 'extern "C" void iron_set_rounding_floor() {}'
+    rounding = KernelObject("iron_set_rounding_floor.o", (), functions)
+    text = module().text.replace("// Small", 'func.func private @f() attributes {link_with = "iron_set_rounding_floor.o"}')
+    asked = xclbin(Module("Small", text, (rounding,), "main", ("sequence",)))
+    header(vendor).write_text("// one\n")
+    (first,) = build([asked], vendor.settings)
+    header(vendor).write_text("// two\n")
+    (second,) = build([asked], vendor.settings)
+    assert second.folder != first.folder and "// two" in second.file.read_text() and "// two" not in first.file.read_text()
 
 
 def test_equal_requests_are_built_once_and_others_side_by_side(vendor):

@@ -147,7 +147,7 @@ def test_a_node_that_no_group_may_use(tree, vendor):
 @owned
 @pytest.mark.parametrize(
     ("mode", "user", "may"),
-    [(0o660, MEMBER, True), (0o660, STRANGER, False), (0o666, STRANGER, True), (0o640, MEMBER, False), (0o600, User(0, frozenset()), True)],
+    [(0o660, MEMBER, True), (0o660, STRANGER, False), (0o666, STRANGER, True), (0o640, MEMBER, False), (0o000, User(0, frozenset()), True)],
 )
 def test_who_may_use_a_node(tree, mode, user, may):
     tree.node(mode)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import attrs
 import numpy as np
 import pytest
 
@@ -16,7 +17,7 @@ from iron_core.declare.operand import In, Out
 from iron_npu.errors import ToolError
 from iron_npu.mlir.kernels import KernelObject
 from iron_npu.mlir.printer import print_design
-from iron_npu.tools.objects import FLAGS, Objects, compile_line, included, recipe
+from iron_npu.tools.objects import FLAGS, Objects, Recipe, Unit, compile_line, included, recipe
 from iron_npu.tools.programs import AIECC, CLANG, LINKER, OBJCOPY, found
 from iron_npu.tools.run import Runner
 from iron_ops_aie import RMSNorm
@@ -113,6 +114,26 @@ def test_another_program_is_another_object(vendor, make, program):
     assert make(inline())[0] != first[0]
 
 
+UNIT = Unit("// text\n", ("/a",), ("-DA",), (("old", "new"),))
+OTHERS = {
+    "text": dict(units=(attrs.evolve(UNIT, text="// other\n"),)),
+    "folders": dict(units=(attrs.evolve(UNIT, include=("/b",)),)),
+    "flags": dict(units=(attrs.evolve(UNIT, flags=("-DB",)),)),
+    "names": dict(units=(attrs.evolve(UNIT, renamed=(("old", "newer"),)),)),
+    "units": dict(units=(UNIT, UNIT)),
+    "exports": dict(exported=("new", "more")),
+}
+
+
+@pytest.mark.parametrize("part", OTHERS)
+def test_another_part_of_a_recipe_is_another_object(vendor, part):
+    """Whatever the compiler or the linker is told."""
+    objects = Objects("npu2", vendor.settings, found((AIECC, CLANG, OBJCOPY, LINKER), vendor.settings))
+    one = Recipe("k.o", (UNIT,), ("new",))
+    first, _ = objects.made(one, Runner("k", vendor.settings))
+    assert objects.made(attrs.evolve(one, **OTHERS[part]), Runner("k", vendor.settings))[0] != first
+
+
 @pytest.mark.parametrize("header", ["kernels/include/both.h", "kernels/aie2p/double.cc"])
 def test_a_header_that_was_included_counts(vendor, make, aie, header):
     """Its content, that of the source itself, and whether it is there; not its times."""
@@ -144,11 +165,14 @@ def test_a_header_that_is_gone_is_looked_for_anew(vendor, make, aie):
 
 
 def test_headers_of_mlir_aie_are_found_beside_its_programs(vendor, make):
+    """Once they are there, what was made without them is made anew."""
+    source = '#include "aie_api/aie.hpp"\n'
+    without, _ = make(inline(source))
     include = vendor.folder / "mlir-aie" / "include"
     (include / "aie_api").mkdir(parents=True)
     (include / "aie_api" / "aie.hpp").write_text("// the AIE API\n")
-    _, text = make(inline('#include "aie_api/aie.hpp"\n'))
-    assert "// the AIE API" in text
+    key, text = make(inline(source))
+    assert "// the AIE API" in text and key != without
 
 
 def test_a_kernel_that_does_not_compile_names_itself(vendor, make):
