@@ -24,6 +24,7 @@ from iron_npu.errors import (
     UnwrittenOutput,
     WatchdogTimeout,
 )  # fmt: skip
+from iron_npu.runtime.loaded import Handle
 from iron_ops_aie import Copy, ElementwiseAdd, ReLU, SiLU
 
 PACKAGINGS = {"elf": {}, "chain": {"boundaries": iron.each_step}, "contexts": {"image": iron.CONTEXTS}}
@@ -258,6 +259,24 @@ def test_what_a_signal_raises_comes_when_the_run_is_over(xrt, monkeypatch):
         first(run, 2)
     assert len(seen) == 2 and not xrt.queue
     assert first(run, 3) == 5
+
+
+def test_a_call_that_is_interrupted_before_it_waits(xrt, monkeypatch):
+    """The next one sees its run to the end first: a run under way takes no other arguments."""
+    run = sums()
+    first(run, 1)
+    start = Handle.start
+
+    def interrupted(self):
+        start(self)
+        monkeypatch.setattr(Handle, "start", start)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Handle, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        first(run, 2)
+    assert len(xrt.queue) == 1
+    assert first(run, 3) in (4, 5) and not xrt.queue
 
 
 def test_memory_that_there_is_not(xrt):

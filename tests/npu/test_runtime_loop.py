@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -109,6 +111,25 @@ def test_memory_is_at_rest_where_somebody_is_told(xrt, drawn):
 
     run.loop(STEPS, told, token=0, position=0)
     assert seen == drawn[:-1] and xrt.flying == 1
+
+
+def test_other_threads_have_their_turn_between_two_steps(xrt):
+    """A graph that is called meanwhile does not wait for the end of a loop."""
+
+    class Doubled(iron.Graph):
+        def body(self, x):
+            return SiLU(x)
+
+    other, seen = Doubled().compile(backend=NpuBackend(), dev="npu2", x=(4096,)), []
+
+    def told(index, now):
+        thread = threading.Thread(target=lambda: seen.append(float(other(np.ones(4096, bfloat16))[0])))
+        thread.start()
+        thread.join(20)
+        return index == 2
+
+    copies().loop(STEPS, told, position=0)
+    assert len(seen) == 3 and len(set(seen)) == 1
 
 
 def test_what_ends_a_loop_leaves_nothing_under_way(xrt):

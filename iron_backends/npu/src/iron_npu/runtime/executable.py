@@ -138,13 +138,14 @@ class ElfExecutable(NpuExecutable):
         """Start the run of this number with these words; with those that its scratchpad has where that is None, or where the ELF was
         loaded `there` times: nobody took its context away since. feedback: where it leaves its next words."""
         buffers = self.regions.buffers()
-        names = [name for name, _ in self.version.regions]
 
         def start() -> Handle:
             handle = self._handle(number)
+            if handle.flying:  # what interrupted the call that started it came before its wait
+                self._ended(handle)
             given = [buffer.bo for buffer in buffers]
             if feedback is not None:
-                given[names.index("feedback")] = feedback()
+                given[self.regions.names.index("feedback")] = feedback()
             handle.bind(given)
             if words is not None and words.size and there != self.elf.loads:
                 handle.scratchpad(len(self.version.words)).write(words)

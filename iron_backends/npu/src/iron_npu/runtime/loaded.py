@@ -22,21 +22,21 @@ class Handle:
         self._run: XrtRun | None = npu.xrt.run(kernel)
         self._bound: dict[int, Bo | int] = {}
         self._scratchpad: RunScratchpad | None = None
-        self._flying = self._closing = False
+        self.flying = self._closing = False
 
     def start(self) -> None:
         self.run.start()
-        self._flying = True
+        self.flying = True
 
     def landed(self) -> None:
         """It is over, whatever came of it."""
-        self._flying = False
+        self.flying = False
         if self._closing:
             self.close()
 
     def close(self) -> None:
         self._closing = True
-        if not self._flying:
+        if not self.flying:
             self._run = self._scratchpad = None
             self._bound.clear()
 

@@ -40,13 +40,14 @@ class ElfLoop(ElfExecutable):
             self._refresh()
             elf = self.elf
             elf.busy += 1  # its scratchpads hold what no other place does
-            try:
-                quiet = on_step is None or getattr(on_step, "quiet", False)
-                if quiet and self.recording is None and self.how.depth > 1 and self._foreseen() is not None:
+        try:
+            quiet = on_step is None or getattr(on_step, "quiet", False)
+            if quiet and self.recording is None and self.how.depth > 1 and self._foreseen() is not None:
+                with self.npu.turn:
                     return self._ahead(steps, outputs, values)
-                return self._in_turn(steps, outputs, values, on_step)
-            finally:
-                elf.busy -= 1
+            return self._in_turn(steps, outputs, values, on_step)
+        finally:
+            elf.busy -= 1
 
     # -- one by one ----------------------------------------------------------------------------------
 
@@ -57,6 +58,10 @@ class ElfLoop(ElfExecutable):
         fed: tuple[LoadedImage, int, np.ndarray] | None = None  # what left them, in which context, and as the host sees them
 
         def call(now: dict[str, int]) -> dict[str, int]:
+            with self.npu.turn:  # between two steps others may have theirs
+                return step(now)
+
+        def step(now: dict[str, int]) -> dict[str, int]:
             nonlocal turn, fed
             there = fed is not None and fed[0] is self.image  # a version may have been loaded since
             words = fed[2] if fed is not None and there else self._first(now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -29,9 +30,17 @@ class Regions:
         self.image = image
         self.memory = memory
         self._own: dict[str, SharedBuffer] = {}
+        #: By the regions' numbers, from where each is: a list of the memory's and an index there.
+        self._places: list[tuple[list[SharedBuffer] | list[Any] | None, int, str]] = []
+        self.names = [name for name, _ in image.regions]
         for name, nbytes in image.regions:
-            if not name.startswith((_ARENA, _RESIDENTS)):
+            if name.startswith(_RESIDENTS):
+                self._places.append((memory.held, int(name.removeprefix(_RESIDENTS)), name))
+            elif name.startswith(_ARENA):
+                self._places.append((memory.banks, int(name.removeprefix(_ARENA)), name))
+            else:
                 self._own[name] = SharedBuffer(memory.npu, nbytes, f"{memory.name}: {name}")
+                self._places.append((None, 0, name))
         self._base = {number: (at.argument, at.offset) for number, at in image.addresses.addresses}
         self._addresses: list[int] = []
         for number, control in enumerate(image.tensors.controls):
@@ -41,12 +50,7 @@ class Regions:
 
     def buffers(self) -> list[SharedBuffer]:
         """By the regions' numbers. Memory may have larger ones than at the last call."""
-        found = []
-        for name, _ in self.image.regions:
-            if name.startswith(_RESIDENTS):
-                found.append(self.memory.held[int(name.removeprefix(_RESIDENTS))])
-            else:
-                found.append(self._own[name] if name in self._own else self.memory.banks[int(name.removeprefix(_ARENA))])
+        found = [self._own[name] if held is None else held[number] for held, number, name in self._places]
         tables = [self.address(table) for table in self.image.tensors.addresses]
         if tables != self._addresses:  # of a bank that was made anew
             self._addresses = tables
@@ -66,7 +70,7 @@ class Regions:
         if ref.space == "arena":
             return self.memory.banks[ref.index], ref.offset
         region, offset = self._base[ref.space, ref.index]
-        return self._own[self.image.regions[region][0]], offset + ref.offset
+        return self._own[self.names[region]], offset + ref.offset
 
     def address(self, ref: BufferRef) -> int:
         """Of a plan's buffer, as shims see it."""
@@ -86,7 +90,7 @@ class Regions:
 
     def _give(self, number: int, port: Port, data: np.ndarray) -> None:
         region, offset = self._base["input", number]
-        into = self._own[self.image.regions[region][0]].touch(offset, port.format.nbytes(port.shape))
+        into = self._own[self.names[region]].touch(offset, port.format.nbytes(port.shape))
         shape = port.format.stored(port.shape)
         if data.shape == shape:
             into[:] = flat(data)
@@ -104,7 +108,7 @@ class Regions:
         """Fill these arrays. UnwrittenOutput where a float within the call's bounds is what `clear` left."""
         for number, (port, made) in enumerate(zip(self.image.version.outputs, outputs, strict=True)):
             region, offset = self._base["output", number]
-            buffer = self._own[self.image.regions[region][0]]
+            buffer = self._own[self.names[region]]
             flat(made)[:] = buffer.get(offset, port.format.nbytes(port.shape))
             if port.format.packed or made.dtype.kind in "iub":
                 continue
@@ -131,4 +135,4 @@ class Regions:
 
     def _put(self, space: str, number: int, data: np.ndarray) -> None:
         region, offset = self._base[space, number]
-        self._own[self.image.regions[region][0]].put(offset, flat(np.ascontiguousarray(data)))
+        self._own[self.names[region]].put(offset, flat(np.ascontiguousarray(data)))
