@@ -21,6 +21,8 @@ MOST = 4
 _PARITY = 31
 _FIELDS = (Field("address", 0, 0, ROW_SHIFT), Field("beats", 0, 20, 2), Field("operation", 0, 22, 2), Field("stream", 0, 24, 5))
 _ROUTED = (Field("stream", 0, 0, 5), Field("type", 0, 12, 3), Field("row", 0, 16, ROW_BITS), Field("column", 0, 21, COLUMN_BITS))
+#: Bits of either that mean nothing.
+(_NOTHING,), (_NOTHING_ROUTED,) = unused(_FIELDS, 1), unused(_ROUTED, 1)
 
 
 def with_parity(word: int) -> int:
@@ -29,11 +31,11 @@ def with_parity(word: int) -> int:
     return rest | (rest.bit_count() + 1) % 2 << _PARITY
 
 
-def _opened(word: int, fields: tuple[Field, ...], at: int, what: str) -> dict[str, int]:
-    """The fields of a header. ImageError for parity that is even and for bits that mean nothing."""
+def _opened(word: int, fields: tuple[Field, ...], nothing: int, at: int, what: str) -> dict[str, int]:
+    """The fields of a header. ImageError for parity that is even and for bits of `nothing`."""
     if word.bit_count() % 2 == 0:
         raise wrong(at, f"{what} {word:#010x} has {word.bit_count()} ones; legal: an odd number, by bit {_PARITY}")
-    rest = word & unused(fields, 1)[0] & ONES >> 1
+    rest = word & nothing & ONES >> 1
     if rest:
         raise wrong(at, f"{what} has {rest:#010x} in bits that mean nothing; legal: 0")
     return {field.name: field.get([word]) for field in fields}
@@ -81,7 +83,7 @@ class PacketHeader:
 
     @classmethod
     def read(cls, word: int, at: int = 0) -> PacketHeader:
-        return cls(**_opened(word, _ROUTED, at, "a packet's header"))
+        return cls(**_opened(word, _ROUTED, _NOTHING_ROUTED, at, "a packet's header"))
 
     def write(self) -> int:
         return with_parity(packed(_ROUTED, attrs.asdict(self), 1)[0])
@@ -91,7 +93,7 @@ def read_packets(words: Sequence[int]) -> Iterator[ControlPacket]:
     """The control packets that follow one another in words. ImageError names the byte where one breaks a rule."""
     at = 0
     while at < len(words):
-        given = _opened(words[at], _FIELDS, WORD * at, "a control packet's header")
+        given = _opened(words[at], _FIELDS, _NOTHING, WORD * at, "a control packet's header")
         if given["operation"] >= len(OPERATIONS):
             raise wrong(WORD * at, f"operation {given['operation']}; legal: 0 to {len(OPERATIONS) - 1}, {', '.join(OPERATIONS)}")
         if given["address"] % WORD:

@@ -21,7 +21,7 @@ def wrong(at: int, rule: str) -> ImageError:
 
 @attrs.frozen
 class Field:
-    """`bits` bits from bit `low` of word `word` on; of more than 32, the words behind have the high ones."""
+    """`bits` bits from bit `low` of word `word` on; 64 are two words, the low one first."""
 
     name: str
     word: int
@@ -30,7 +30,7 @@ class Field:
 
     def get(self, words: Sequence[int]) -> int:
         value = words[self.word] >> self.low
-        if self.bits > 32:
+        if self.bits == 64:
             value |= words[self.word + 1] << 32
         return value & (1 << self.bits) - 1
 
@@ -39,7 +39,7 @@ class Field:
         if type(value) is not int or not 0 <= value < 1 << self.bits:
             raise ImageError(f"{self.name}={value!r}: {self.bits} bits hold it; legal: 0 to {(1 << self.bits) - 1}.")
         words[self.word] |= value << self.low & ONES
-        if self.bits > 32:
+        if self.bits == 64:
             words[self.word + 1] |= value >> 32
 
 
