@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 
 from iron_core.backends.array_profile import TimedStep
+from iron_core.errors import IronError
 from iron_npu.image import Dispatch
 from iron_npu.runtime import failures
 from iron_npu.runtime.buffers import SharedBuffer
@@ -35,7 +36,7 @@ class _Stream:
 
 
 class ChainExecutable(NpuExecutable):
-    """Dispatches follow one another. Those of one context, with nothing for the host to do in between, are handed over as a list."""
+    """Dispatches follow one another; with `Running.lists` those of one context, with nothing for the host to do in between, as a list."""
 
     def _use(self, image: LoadedImage) -> None:
         super()._use(image)
@@ -73,17 +74,25 @@ class ChainExecutable(NpuExecutable):
 
         def start() -> Handle:
             handle = self._handle(xclbin, dispatch, "alone")
+            if handle.flying:  # what interrupted the call that started it came before its wait
+                self._finish_alone(xclbin, handle, what)
             self._bind(xclbin, handle, dispatch, words, made)
-            handle.run.start()
+            handle.start()
             return handle
 
         handle = self.npu.submit(xclbin, what, start)
         try:
-            self.npu.finish(xclbin, handle.run, what, self.how.wait_s)
+            self._finish_alone(xclbin, handle, what)
             if self.recording is not None:
                 self._timed.append(self._step_timed(dispatch, begin))
         finally:
             self._ran(xclbin, [dispatch])
+
+    def _finish_alone(self, xclbin: LoadedXclbin, handle: Handle, what: str) -> None:
+        try:
+            self.npu.finish(xclbin, handle.run, what, self.how.wait_s)
+        finally:
+            handle.landed()
 
     def _step_timed(self, dispatch: Dispatch, begin: float) -> TimedStep:
         step = self.array.steps[self.version.dispatches.index(dispatch)]
@@ -92,7 +101,6 @@ class ChainExecutable(NpuExecutable):
 
     def _together(self, xclbin: LoadedXclbin, group: list[Dispatch], words: Sequence[int]) -> None:
         what = f"{self.name}, steps {group[0].step} to {group[-1].step}"
-
         key = self.version.name, group[0].step
 
         def start() -> list[Handle]:
@@ -104,6 +112,11 @@ class ChainExecutable(NpuExecutable):
         handles = self.npu.submit(xclbin, what, start)
         try:
             self._finish(xclbin, key, handles, group)
+        except IronError:
+            raise
+        except BaseException:  # a signal's, which is raised when the runs are over
+            self._finish(xclbin, key, handles, group)
+            raise
         finally:
             self._ran(xclbin, group)
 

@@ -14,8 +14,8 @@ from iron_npu.runtime import failures
 from iron_npu.runtime.pyxrt import UNDER_WAY, HwContext, Pyxrt, XrtRun, name
 
 T = TypeVar("T")
-#: Milliseconds of one wait: between two of them a signal's handler has its turn.
-SLICE_MS = 500
+#: Milliseconds of one wait: between two of them a signal's handler has its turn, and other threads, which pyxrt holds up meanwhile.
+SLICE_MS = 100
 
 #: What XRT calls a device -> our family.
 FAMILIES = {
