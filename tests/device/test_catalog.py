@@ -5,8 +5,7 @@ Those that are marked `bench` are timed. Cases that no array of a family takes a
 
 from __future__ import annotations
 
-from statistics import median
-from time import perf_counter
+import warnings
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,6 @@ from iron_core.errors import UnsupportedError
 from iron_sim.regions import whole
 from tests.catalog import named
 from tests.device.params import params
-
-#: Calls of a case that is timed, where the backend does not time by itself.
-CALLS = 20
 
 
 def bits(tensor: Any) -> bytes:
@@ -58,22 +54,11 @@ def test_a_case_is_within_its_gate(npu, cls, case):
         image(*cls.test.draw(op, np.random.default_rng(1)).values())
     assert list(map(bits, call())) == list(map(bits, got)), "the same call gave other bits"
     npu.figure(cls.__name__, case.id, "part of the gate", deviation.ratio)
-    if case.bench:
-        npu.figure(cls.__name__, case.id, *timed(npu, op, case, call))
-
-
-def timed(npu: Any, op: Any, case: Any, call: Any) -> tuple[str, float]:
-    """("us", as the backend measures it), or ("call_us", of a whole call, what is copied included)."""
-    backend = get(npu.backend)
-    if isinstance(backend, Measuring):
+    if case.bench and isinstance(get(npu.backend), Measuring):
         dispatch = "fused" if device(npu.dev).full_elf else "separate"  # npu1 has none
         runs = RunList(case.id, (Run(op, case.bounds),), dispatch=dispatch, compared=False)
-        (found,) = backend.measure([runs], device(npu.dev), Timing(5, 10))
-        assert not found.disturbed, found.disturbed
-        return "us", found.us
-    taken = []
-    for _ in range(CALLS):
-        start = perf_counter()
-        call()
-        taken.append(perf_counter() - start)
-    return "call_us", median(taken) * 1e6
+        (measured,) = get(npu.backend).measure([runs], device(npu.dev), Timing(rounds=5, calls=10))
+        if measured.disturbed:
+            warnings.warn(f"{cls.__name__} {case.id} was not timed: {measured.disturbed}", stacklevel=1)
+        else:
+            npu.figure(cls.__name__, case.id, "us", measured.us)

@@ -60,12 +60,12 @@ def test_what_they_measure_is_a_history(few):
 
 @pytest.mark.parametrize("dev", [pytest.param("npu1", marks=pytest.mark.slow), "npu2"])
 def test_they_pass_on_a_machine_whose_npu_is_simulated(dev, tmp_path):
-    """Backend npu itself, behind whose calls of XRT a simulated device is: what is timed is a whole call."""
+    """Backend npu itself, behind whose calls of XRT a simulated device is."""
     file = tmp_path / "few.csv"
     ran = run("-p", "tests.device.simulated_npu", "tests/device", "-m", dev, "-k", FEW, "--csv-output", file)
     assert ran.code == 0 and ran.counts["passed"] >= 7 and set(ran.counts) == {"passed", "deselected"}, ran.out
     metrics = {chart.metric: chart.series for chart in read([file]).figures}
-    assert metrics == {"part of the gate": f"npu-{dev}", "call_us": f"npu-{dev}"}
+    assert metrics == {"part of the gate": f"npu-{dev}", "us": f"npu-{dev}"}
 
 
 @pytest.mark.slow
