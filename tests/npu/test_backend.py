@@ -58,7 +58,7 @@ def test_anything_of_it_is_looked_at_closer(monkeypatch, tmp_path, what):
 def test_asking_it_brings_nothing_along():
     """No module of a tool, of subprocesses or of printing: `iron-run` asks it at every start, before host."""
     start = "from iron_core.backends import choose; choose.get('host')"
-    asked = "from iron_core.backends import choose; choose.get('host'); choose.get('npu').probe()"
+    asked = "from iron_core.backends import choose; choose.get('host'); choose.probe(choose.get('npu'))"
     before, after = (modules_after(code)[code] for code in (start, asked))
     new = {name for name in after - before if name.startswith(("iron_", "subprocess", "json", "numpy"))}
     assert new == {"iron_npu", "iron_npu.backend"}
@@ -69,6 +69,13 @@ def test_the_device_of_the_machine_is_the_first(monkeypatch):
     assert NpuBackend().devices()[0] == "npu2" and set(NpuBackend().devices()) == set(array_devices())
     monkeypatch.setattr(System, "nodes", lambda self: (type("Node", (), {"family": "npu1"}),))
     assert NpuBackend().devices() == array_devices("npu1") and array_devices("npu1")[0] == "npu1"
+
+
+def test_it_is_the_first_choice_where_it_can_run(device):
+    """Before host, and a graph says why."""
+    device()
+    found = choose.choose()
+    assert found.backend.name == "npu" and found.dev == "npu2" and found.reasons[0] == "npu is the first available (simulated)."
 
 
 def test_what_it_takes_is_what_the_simulator_takes():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
 import pytest
 
@@ -61,6 +62,8 @@ def test_calls_give_what_the_simulator_gives(xrt, packaging):
         got, there = (one(given[0], given[1][:n], at=at, n=n) for one in (run, want))
         assert [np.asarray(one).tobytes() for one in got] == [np.asarray(one).tobytes() for one in there]
     assert run.read("rows").tobytes() == want.read("rows").tobytes()
+    counted = [attrs.evolve(one.traffic, loads=0) for one in (run, want)]
+    assert counted[0] == counted[1] and run.traffic.loads >= want.traffic.loads, "a chain configures a design, not an array"
 
 
 # -- gathers -------------------------------------------------------------------------------------------

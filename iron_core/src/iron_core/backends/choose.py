@@ -113,12 +113,12 @@ def probe(backend: Backend) -> Available | Unavailable:
     try:
         with foreign.guarded():
             said = backend.probe()
+            if isinstance(said, Unavailable):  # most processes ask one that is not here: no more of it is looked at
+                return said
             lacks = [name for name in _METHODS if not callable(getattr(backend, name, None))]
             devices = () if lacks else backend.devices()
     except foreign.Raised as raised:
         return Unavailable(f"its probe failed{_whose(backend)}: {raised}")
-    if isinstance(said, Unavailable):
-        return said
     if not isinstance(said, Available):
         return Unavailable(
             f"its probe gave {foreign.kind_of(said)}{_whose(backend)}; legal: Available(summary) or Unavailable(reason, fix)"
