@@ -87,6 +87,15 @@ def test_numbers_come_back_within_half_a_unit(dev, rng):
     assert np.abs(found["y"]).max() == 127
 
 
+@pytest.mark.parametrize("valid", [1, 1537, 4095])
+def test_a_bound_within_a_line_counts_no_number_behind_it(valid, rng):
+    """Given as far as it goes: an integer depends on its own number alone."""
+    op = Quantize(size=4096, scale=0.04)
+    x = rng.standard_normal(valid).astype(bfloat16)
+    made = iron.OperatorImage(op, bounds=("valid",), backend="sim", dev="npu2")(x, valid=valid)
+    assert np.array_equal(made, Quantize(size=valid, scale=0.04).reference(x))
+
+
 def test_one_array_serves_every_scale():
     """It is given it as a word."""
     ops = [Quantize(size=4096, scale=scale).resolved("npu2") for scale in (0.5, 5 / 127)]

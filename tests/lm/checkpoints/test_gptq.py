@@ -278,13 +278,16 @@ def test_activation_order_needs_a_g_idx(tmp_path):
                 checkpoint.tensors["a.weight"]
 
 
-def test_scales_that_are_no_numbers_are_found_when_they_are_asked_for(tmp_path):
-    """NaN and infinities."""
+@pytest.mark.parametrize("scattered", [False, True])
+def test_scales_that_are_no_numbers_are_found_when_they_are_asked_for(tmp_path, scattered):
+    """NaN and infinities, of groups in a row and of scattered ones."""
     ints, scales, zeros = drawn(N, K, 64)
+    g_idx = (np.arange(K) // 64 + 1) % (K // 64) if scattered else None
     for i, bad in enumerate((np.nan, np.inf)):
         broken = scales.copy()
         broken[3, 1] = bad
-        (_, _, array), _ = matrix(tmp_path / f"m{i}", gptq(ints, broken, zeros), config("gptq", 64), gptq_zeros="v1")
+        parts = gptq(ints, broken, zeros, "v1", 4, g_idx)
+        (_, _, array), _ = matrix(tmp_path / f"m{i}", parts, config("gptq", 64, desc_act=scattered), gptq_zeros="v1")
         with pytest.raises(CheckpointError, match=r": a has scales that are NaN or infinite\.$"):
             array.dequantize()
 
