@@ -266,6 +266,13 @@ def test_the_highest_rung_comes_first_and_is_the_exit_status(tmp_path, capsys):
     assert [line.split()[0] for line in said[1:-2]] == ["FORMAT", "OK"]
 
 
+def test_a_group_of_one_pdi_among_several_that_is_another_is_another_format():
+    first, second = partition().pdis[0], attrs.evolve(partition().pdis[0], groups=())
+    files = [of("a", other(pdis=pdis)) for pdis in ((first, first), (first, second))]
+    (found,) = compare(*files)
+    assert (found.verdict, found.what) == ("FORMAT", "the PDIs are of other groups or kernels")
+
+
 def test_a_pdi_for_another_device_is_another_format():
     image = Pdi("aie_image", (Cdo(commands()),), id_code=5).write()
     assert worst(compare(of("a", BASE), of("b", xclbin(partition(image)).write()))) == "FORMAT"

@@ -86,6 +86,19 @@ def test_any_commands_that_are_written_are_read(made, checksum, data):
     assert Pdi.read(whole.write()) == whole
 
 
+@pytest.mark.parametrize(
+    ("code", "words", "line"),
+    [
+        (0x101, (1, 2, 3), "mask-poll 0x1 0x2 0x3"), (0x102, (0x1D000, 0xF, 5), "mask-write 0,0 DMA_BD0_0 = 0x5 where 0xf"),
+        (0x103, (0x1D000, 5), "write 0,0 DMA_BD0_0 = 0x5"), (0x104, (9,), "delay 0x9"),
+        (0x105, (0, 0x1D000, 5), "dma-write 0,0 DMA_BD0_0, 1 words"), (0x111, (), "nop"), (0, (), "command 0x0"),
+    ],
+)  # fmt: skip
+def test_each_command_by_its_code(code, words, line):
+    one = Command(code, words)
+    assert one.line() == line and Cdo.read(tuple(Cdo((one,)).write())).commands == (one,)
+
+
 def test_a_command_of_many_words_has_a_word_for_its_length():
     long = Command(DMA_WRITE, tuple(range(300)), long=True)
     words = Cdo((long,)).write()
