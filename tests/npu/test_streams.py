@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+import numpy as np
 import pytest
 
 import iron_ops_aie
@@ -52,6 +53,19 @@ def test_an_encoded_sequence_gives_its_transfers_back(cls, dev):
         expected = transfers(design, placement)
         assert differences(stream, expected, folded=True) == []
         assert sum(isinstance(one, Wait) for one in expected) > 0 < sum(isinstance(one, Transfer) for one in expected)
+
+
+def test_packets_of_a_gather_and_the_tokens_of_what_they_start_are_asked_for():
+    """Control words leave in packets by a channel of their own; the tokens are those of the channel that they drive."""
+    op = iron_ops_aie.Copy(input_size=96, gather=True, table_rows=12, rows=5, X=np.float32).resolved(device("npu2"))
+    design = build(op, "npu2").design
+    placement = fit(design)
+    expected = transfers(design, placement)
+    assert differences(Stream.read(encoded(design, placement)), expected) == []
+    sent = [one for one in expected if isinstance(one, Transfer) and one.descriptors[0].packet is not None]
+    (control,) = design.array.controls
+    assert {(one.column, one.descriptors[0].packet) for one in sent} == {(placement[control.source][0], (1, 0))}
+    assert Wait(placement[control.target][0], 0, 1, control.channel) in expected
 
 
 @pytest.fixture(scope="module")
