@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 
 import numpy as np
 import pytest
@@ -96,12 +97,23 @@ def test_a_mode_that_is_refused_is_told(xrt):
             NpuBackend(pmode=wrong)
 
 
-def test_one_process_measures_at_a_time(xrt, lock):
+def test_one_process_measures_at_a_time(xrt, lock, monkeypatch):
+    """By a file that every user locks, whoever made it."""
     with lock.open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(NpuError, match="another process measures on this NPU"):
             with alone(opened(xrt)):
                 pytest.fail("it went on")
+    with alone(opened(xrt)):
+        pass
+    opens = os.open
+
+    def anothers(path, flags, *mode):
+        if flags & os.O_CREAT:
+            raise PermissionError(path)
+        return opens(path, flags, *mode)
+
+    monkeypatch.setattr(power.os, "open", anothers)
     with alone(opened(xrt)):
         pass
 

@@ -63,10 +63,18 @@ def alone(npu: Npu, lock: Path | None = None) -> Iterator[None]:
 
     place = lock or Path(tempfile.gettempdir()) / "iron-npu.lock"
     with npu.turn, contextlib.ExitStack() as files:
-        file = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        file = _opened(place)
         files.callback(os.close, file)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise NpuError(f"another process measures on this NPU ({place} is locked); one at a time.") from error
         yield
+
+
+def _opened(place: Path) -> int:
+    """A file to lock, made where it is not there; another user's is only read."""
+    try:
+        return os.open(place, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except PermissionError:  # Linux lets nobody create what is another's already in a folder that all write to
+        return os.open(place, os.O_RDONLY | os.O_CLOEXEC)
