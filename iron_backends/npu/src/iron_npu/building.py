@@ -7,7 +7,9 @@ from pathlib import Path
 
 from iron_core.array.build import kernels_of
 from iron_npu.compiled import CompiledVersion
+from iron_npu.core_memory import check_linked
 from iron_npu.tools.build import build
+from iron_npu.tools.program_size import program_sizes
 from iron_npu.tools.request import Built, Stream
 from iron_npu.tools.stream_maker import StreamMaker
 
@@ -16,12 +18,16 @@ _makers: dict[tuple[Path, str], StreamMaker] = {}
 
 
 def files(compiled: CompiledVersion) -> Sequence[Built]:
-    """Of every binary of the image, in order, what it became: from the cache, or built now. What that raises: see `build`."""
+    """Of every binary of the image, in order, what it became: from the cache, or built now. What that raises: see `build`;
+    UnsupportedError for a core with a larger program than it holds."""
     kernels = {}
     for array in compiled.arrays:
         for step in array.steps:
             kernels.update(kernels_of(step.configured, array.dev))
-    return build(compiled.image, kernels=kernels)
+    built = build(compiled.image, kernels=kernels)
+    for one in built:
+        check_linked(program_sizes(one.folder), compiled.image.graph, compiled.image.dev)
+    return built
 
 
 def stream(file: Stream, scalars: tuple[int, ...]) -> bytes:

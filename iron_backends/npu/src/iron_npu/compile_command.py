@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
+from iron_core.backends import choose
+from iron_core.backends.pricing import Pricing
 from iron_core.cli import streams
+from iron_core.cli.picture import pricing
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
 from iron_core.cli.targets import compiled_graph
 from iron_core.devices import device
 from iron_core.errors import UnsupportedError
-from iron_core.graph.signature import describe_signature
+from iron_core.graph.signature import Signature, describe_signature
+from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.packaging import CONTEXTS, ELF, XCLBIN, each_step
 from iron_npu.emitted import write_image
 from iron_npu.image import Image
 from iron_npu.making import image_of
+from iron_npu.watchdog import check_time
 
 _HEADERS = ("version", "takes", "dispatches", "entries", "words", "buffers", "bytes")
 
@@ -48,7 +54,8 @@ def _compile(
     target: str, argv: tuple[str, ...], dev: str, emit: str | None, image: str | None, stepwise: bool, fold: bool, as_json: bool
 ) -> int:
     """Make the whole image of a graph, all its versions: modules of MLIR, what they link, where every buffer is, how per-call words are
-    made, and what a call dispatches.
+    made, and what a call dispatches. Where a backend estimates times, as the simulator does, a version with a run past the driver's
+    watchdog is refused.
 
     FILE.py:NAME is a Graph, a class of one or a compiled graph; the rest of the line are its inputs, as x=512x64 or x=512x64:float32.
     MODEL is a model's name; the rest is its own line, as --checkpoint FILE or --random-weights 0, of which none are drawn.
@@ -62,19 +69,33 @@ def _compile(
         compiled = compiled_graph(target, argv, backend="null", dev=dev, unread=True, **options)
     if not device(compiled.dev).is_npu:
         raise UnsupportedError(f"{target} was compiled for {compiled.dev}, which has no array. Legal: a graph, or one compiled for an NPU.")
+    plan = compiled.plan
     with working("printing"):
-        made = image_of(compiled.plan)
+        images = {version.signature: array_image(plan, version.signature) for version in plan.versions}
+        made = image_of(plan, images)
+    with working("estimating"):
+        times = _times(plan.name, images, dev)
+    with working("writing"):
         files = write_image(made, emit) if emit else []
     if as_json:
         print_json(made.record())
     else:
-        _tell(made)
+        _tell(made, times)
         if files:
             click.echo(f"\n{len(files)} files, {sum(file.stat().st_size for file in files)} bytes, in {emit}")
     return 0
 
 
-def _tell(image: Image) -> None:
+def _times(graph: str, images: Mapping[Signature, ArrayImage], dev: str) -> dict[Signature, float]:
+    """Microseconds of a call of each version, by the first backend that prices; none without one. UnsupportedError for one that the
+    driver would end."""
+    backend = choose.get(pricing(dev) or "null")
+    if not isinstance(backend, Pricing):
+        return {}
+    return {signature: check_time(graph, image, backend).total_us for signature, image in images.items()}
+
+
+def _tell(image: Image, times: Mapping[Signature, float]) -> None:
     """The image as tables, for people."""
     what = {ELF: "full ELF", XCLBIN: "chain of xclbins", CONTEXTS: "xclbin in a context of its own"}[image.kind]
     kernels = sum(len(binary.kernels) for binary in image.binaries)
@@ -83,7 +104,8 @@ def _tell(image: Image) -> None:
         [
             version.name, describe_signature(version.signature), len(version.dispatches), version.entries or "-",
             len(version.words), len(version.regions), sum(nbytes for _, nbytes in version.regions),
+            *([f"{times[version.signature] / 1e3:.4g}"] if times else []),
         ]
         for version in image.versions
     ]  # fmt: skip
-    print_table(_HEADERS, rows)
+    print_table((*_HEADERS, *(["at most, ms"] if times else [])), rows)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 import numpy as np
 
+from iron_core.backends.pricing import Pricing
 from iron_core.graph.signature import Signature
 from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.array_step import ArrayStep
@@ -15,6 +16,7 @@ from iron_core.image.gathers import Control
 from iron_core.image.packaging import CONTEXTS, ELF, XCLBIN
 from iron_core.image.parameters import rows
 from iron_core.image.plan import Plan
+from iron_npu.core_memory import check_images
 from iron_npu.image import Binary, Dispatch, Entry, Image, Module, Place, VersionImage, place
 from iron_npu.mlir.address_map import AddressMap, address_map, check_arguments, named
 from iron_npu.mlir.chain import FIRST_ID, kernel_name, print_chain
@@ -22,15 +24,23 @@ from iron_npu.mlir.contexts import contexts_of
 from iron_npu.mlir.graph import groups, print_graph, version_names
 from iron_npu.mlir.length import PATCH
 from iron_npu.mlir.printer import SEQUENCE
+from iron_npu.watchdog import check_time
 
 
-def image_of(plan: Plan, images: Mapping[Signature, ArrayImage] | None = None, *, spelling: str = PATCH) -> Image:
+def image_of(
+    plan: Plan, images: Mapping[Signature, ArrayImage] | None = None, *, spelling: str = PATCH, pricing: Pricing | None = None
+) -> Image:
     """All versions of a plan for an NPU as one image. images: what is made of each already, where that is (as with packs).
 
-    spelling: of lengths set per call on a full ELF, see `iron_npu.mlir.length`. UnsupportedError where a step has no array, or the
-    whole has no room: words, arguments of a kernel, contexts.
+    spelling: of lengths set per call on a full ELF, see `iron_npu.mlir.length`. pricing: who says what a call takes. UnsupportedError
+    where a step has no array, the whole has no room (words, arguments of a kernel, contexts, memory of a core), or a run is estimated
+    past the driver's watchdog.
     """
     made = [(images or {}).get(version.signature) or array_image(plan, version.signature) for version in plan.versions]
+    check_images(made)
+    if pricing is not None:
+        for image in made:
+            check_time(plan.name, image, pricing)
     kind = plan.packaging.image
     build = {ELF: lambda: _elf(plan, made, spelling), XCLBIN: lambda: _chain(plan, made), CONTEXTS: lambda: _contexts(plan, made)}[kind]
     modules, binaries, versions = build()
