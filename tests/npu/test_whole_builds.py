@@ -49,8 +49,7 @@ def vendor(tmp_path, monkeypatch):
     fake_aie.install_any(made.folder / "mlir-aie" / "python")
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield made
-    for name in [name for name in sys.modules if name.partition(".")[0] == "aie"]:
-        del sys.modules[name]
+    forget()
 
 
 def test_an_elf_of_a_graph(vendor):
@@ -82,6 +81,27 @@ def test_contexts_of_a_graph(vendor):
     assert len(made) == len(contexts.binaries) == len({one.file for one in made}) > 2
     calls = len(vendor.calls())
     assert build(image("npu2", image=iron.CONTEXTS), vendor.settings) == made and len(vendor.calls()) == calls
+
+
+def forget():
+    """As in another process: mlir-aie's Python is not imported yet."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "aie"]:
+        del sys.modules[name]
+
+
+def test_a_build_of_what_is_there_imports_nothing_of_mlir_aies(vendor):
+    """Its import takes long; an edit of it, or other sources of kernels, are asked anew."""
+    whole = image("npu2")
+    first = build(whole, vendor.settings)
+    forget()
+    assert build(whole, vendor.settings) == first and not any(name.partition(".")[0] == "aie" for name in sys.modules)
+    file = vendor.folder / "mlir-aie" / "python" / "aie" / "iron" / "kernels" / "__init__.py"
+    file.write_text(file.read_text().replace("// {self._path}", "// edited {self._path}"))
+    (second,) = build(whole, vendor.settings)
+    assert "// edited aie.iron.kernels" in second.file.read_text() and second != first[0] and "aie.iron" in sys.modules
+    forget()
+    build(whole, vendor.with_(kernel_sources=vendor.folder))
+    assert "aie.iron" in sys.modules
 
 
 def declared(dev: str, classes=ARRAYS):

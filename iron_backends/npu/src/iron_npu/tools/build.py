@@ -33,7 +33,7 @@ from iron_npu.settings import Settings
 from iron_npu.tools import programs
 from iron_npu.tools.command import FILES, PARAMETERS, Driver
 from iron_npu.tools.make import STREAMS, make, steps
-from iron_npu.tools.objects import Objects, Recipe, recipe
+from iron_npu.tools.objects import Objects, Recipe, known_recipe
 from iron_npu.tools.programs import AIECC, CLANG, XCLBINUTIL, Program
 from iron_npu.tools.request import XCLBIN, Built, Request, Stream, requests
 from iron_npu.tools.run import Runner
@@ -121,7 +121,7 @@ def _works(
         for module in request.modules:
             for item in module.objects:
                 if (request.dev, item) not in recipes:
-                    recipes[request.dev, item] = recipe(item, request.dev, settings, kernels)
+                    recipes[request.dev, item] = known_recipe(item, request.dev, settings, kernels)
     distinct = list(dict.fromkeys((dev, made) for (dev, _), made in recipes.items()))
     running = Running()
     sorts = {dev: Objects(dev, settings, tools) for dev, _ in distinct}

@@ -10,7 +10,8 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
+from importlib import import_module, invalidate_caches
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from threading import RLock
@@ -20,6 +21,7 @@ import attrs
 import numpy as np
 
 from iron_core.array.kernel import Kernel, KernelData
+from iron_core.cache.keys import known_sources
 from iron_core.declare.formats import as_dtype
 from iron_core.declare.objects import ObjectType
 from iron_core.devices import device
@@ -74,18 +76,33 @@ def source(kernels: Sequence[KernelData], dev: str, settings: Settings, declared
 
 def module(name: str, settings: Settings) -> Any:
     """A module of mlir-aie's, found beside `aiecc` if it is not on Python's path. MissingTool where it cannot be imported."""
+    _reach(settings)
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "aie":
-            raise MissingTool(f"npu: mlir-aie's Python ({name}) cannot be imported: {error}. {MLIR_AIE.fix}") from None
-        first = error
+        if (error.name or "").partition(".")[0] == "aie":
+            raise MissingTool(f"npu: mlir-aie's Python is not installed: {error}. {MLIR_AIE.fix}") from None
+        raise MissingTool(f"npu: mlir-aie's Python ({name}) cannot be imported: {error}. {MLIR_AIE.fix}") from None
+
+
+def identity(settings: Settings) -> str | None:
+    """What factories give depends on: mlir-aie's Python, by its files, which are not imported. None where that is not all: it is not
+    there, or takes kernels' sources from elsewhere."""
+    if settings.kernel_sources is not None:
+        return None
+    _reach(settings)
+    return known_sources("aie")
+
+
+def _reach(settings: Settings) -> None:
+    """Put the Python beside `aiecc` on Python's path, if there is no other."""
+    if "aie" in sys.modules or find_spec("aie") is not None:
+        return
     program = find(AIECC, settings)
-    beside = str(program.folder / "python") if isinstance(program, Program) else ""
-    if not beside or beside in sys.path or not Path(beside, "aie").is_dir():
-        raise MissingTool(f"npu: mlir-aie's Python is not installed: {first}. {MLIR_AIE.fix}")
-    sys.path.append(beside)
-    return module(name, settings)
+    beside = program.folder / "python" if isinstance(program, Program) else None
+    if beside is not None and (beside / "aie").is_dir() and str(beside) not in sys.path:
+        sys.path.append(str(beside))
+        invalidate_caches()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -30,7 +31,7 @@ from iron_npu.tools.run import Runner
 
 #: Changes whenever objects are made in another way.
 FORMAT = 1
-OBJECT, HEADERS = "kernel.o", "headers.json"
+OBJECT, HEADERS, RECIPE = "kernel.o", "headers.json", "recipe.json"
 
 #: Peano's flags, as mlir-aie's own compilations have them.
 FLAGS = (
@@ -81,6 +82,28 @@ def recipe(wanted: KernelObject, dev: str, settings: Settings, declared: Mapping
         units.append(Unit(wanted.source))
     exported = (*(kernel.symbol for kernel in wanted.kernels), *_DEFINED.findall("\n".join(wanted.functions)))
     return Recipe(wanted.file, tuple(units), tuple(sorted(exported)))
+
+
+def known_recipe(wanted: KernelObject, dev: str, settings: Settings, declared: Mapping[str, Kernel] | None = None) -> Recipe:
+    """The same, kept in the cache as long as mlir-aie's Python is the same: its import takes long, and what is built needs none."""
+    sources = factory.identity(settings) if any(kernel.factory for kernel in wanted.kernels) else None
+    if sources is None:
+        return recipe(wanted, dev, settings, declared)
+    cache, key = Cache("npu", settings.cache_home), f"recipe-{digest('recipe', FORMAT, wanted, dev, sources)}"
+    kept = cache.read(key, RECIPE)
+    if kept is not None:
+        return _thawed(json.loads(kept))
+    made = recipe(wanted, dev, settings, declared)
+    cache.keep(key, RECIPE, json.dumps(attrs.asdict(made)).encode(), about=About("recipe", wanted.file))
+    return made
+
+
+def _thawed(kept: Any) -> Recipe:
+    units = []
+    for one in kept["units"]:
+        renamed = tuple((old, new) for old, new in one["renamed"])
+        units.append(Unit(one["text"], tuple(one["include"]), tuple(one["flags"]), renamed))
+    return Recipe(kept["file"], tuple(units), tuple(kept["exported"]))
 
 
 def _inline(kernel: KernelData) -> Unit:
