@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -30,7 +31,9 @@ FEW = "(Quantize and (size2048 or valid1537)) or (RMSNorm and rows48) or (Route 
 def run(*arguments: object, folder: Path = ROOT) -> SimpleNamespace:
     """pytest in a process of its own: `code`, `out`, and by outcome how many tests there were."""
     line = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--no-header", *map(str, arguments)]
-    done = subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=300)
+    # Not a worker of whoever runs this one: those leave the file of figures to who started them.
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+    done = subprocess.run(line, cwd=folder, env=alone, capture_output=True, text=True, timeout=300)
     last = done.stdout.splitlines()[-1] if done.stdout else done.stderr
     counts = Counter({word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|skipped|errors?|deselected)", last)})
     return SimpleNamespace(code=done.returncode, out=done.stdout + done.stderr, counts=counts)

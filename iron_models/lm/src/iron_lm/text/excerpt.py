@@ -46,8 +46,8 @@ def listed(made: dict[str, Any]) -> bytes:
 
 
 class Excerpts:
-    """What `Tokenizer` asks of the library's own. lists: as `listed` gives them; whole: loads all of it, when a long text is encoded, or
-    one after many."""
+    """What `Tokenizer` asks of the library's own, and its `save`. lists: as `listed` gives them; whole: loads all of it, when a long text
+    is encoded, or one after many."""
 
     def __init__(self, lists: bytes, whole: Callable[[], Any]) -> None:
         head, *lines = lists.decode().split("\n")
@@ -79,6 +79,9 @@ class Excerpts:
         self._left -= 1
         library = self._all() if self._library is not None or len(text) > _LONGEST or self._left < 0 else self._excerpt(text)
         return library.encode(text, add_special_tokens=add_special_tokens)
+
+    def save(self, path: str) -> None:
+        self._all().save(path)
 
     def _all(self) -> Any:
         if self._library is None:
