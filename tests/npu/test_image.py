@@ -12,10 +12,12 @@ import pytest
 
 import iron_core as iron
 from iron_core import bfloat16
+from iron_core.backends.protocol import Available
 from iron_core.declare.operator import Operator
 from iron_core.errors import UnsupportedError
 from iron_core.image.array_image import array_image
 from iron_core.image.packaging import CHAIN_DESIGNS
+from iron_npu.backend import NpuBackend
 from iron_npu.image import Image, freeze, thaw
 from iron_npu.making import image_of
 from iron_npu.mlir import address_map, chain
@@ -348,3 +350,16 @@ def test_products_keep_their_weights_where_the_plan_has_them():
     (version,) = image.versions
     assert [one.buffers[0].offset for one in version.dispatches] == [0, 64 * 64 * 2]
     assert {version.regions[one.buffers[0].region][0] for one in version.dispatches} == {"residents0"}
+
+
+def test_artifacts_of_a_version_have_the_image_too(tmp_path, monkeypatch):
+    """Of the backend that makes it; `record="disk"` writes all of it."""
+    monkeypatch.setenv("NPU_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(NpuBackend, "probe", lambda self: Available("compiles"))
+    run = Sums().compile(dev="npu2", backend="npu", record="disk", **X)
+    (version,) = run.versions.values()
+    found = version.artifacts
+    assert found["kind"] == "elf" and found["image"] == version.image.image.record()
+    (file,) = tmp_path.rglob("record.json")
+    assert json.loads(file.read_text()) == json.loads(json.dumps(found))
+    assert "image" not in next(iter(Sums().compile(dev="npu2", backend="null", **X).versions.values())).artifacts

@@ -26,6 +26,10 @@ class CompiledVersion:
         """The version's own."""
         return next(array for array in self.arrays if array.version.signature == self.signature)
 
+    def record(self) -> dict[str, object]:
+        """The whole image as plain data; see `iron_npu.image.Image.record`."""
+        return self.image.record()
+
     @property
     def steps(self) -> tuple[object, ...]:
         return self.array.steps

@@ -69,8 +69,10 @@ class Version(Pictured):
 
     @property
     def artifacts(self) -> dict[str, Any]:
-        """The record of its steps and buffers, as plain data; see `iron_core.image.artifacts`."""
-        return artifacts(self.program.plan, self.plan)
+        """The record of its steps and buffers, as plain data; see `iron_core.image.artifacts`. "image": that of what the backend made of
+        it, where the image has a `record()`."""
+        recorded = getattr(self.image, "record", None)
+        return artifacts(self.program.plan, self.plan) | ({"image": recorded()} if callable(recorded) else {})
 
     def load(self) -> Executable:
         """Make it callable on the program's memory."""
