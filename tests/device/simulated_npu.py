@@ -15,7 +15,7 @@ import pytest
 from iron_core.backends.protocol import Available
 from iron_npu import building
 from iron_npu.backend import NpuBackend
-from iron_npu.system import System
+from iron_npu.machine.system import System
 from tests.device import target
 from tests.npu.simulated_device import Builder, Xrt, stream
 from tests.npu.tree import Tree

@@ -20,7 +20,7 @@ import pytest
 from iron_core.backends.choose import get, probe
 from iron_core.backends.protocol import Unavailable
 from iron_core.errors import IronError, sentence
-from iron_npu.system import System
+from iron_npu.machine.system import System
 
 FAMILIES = ("npu1", "npu2")
 #: The backend that runs on the device itself.

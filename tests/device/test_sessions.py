@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from iron_npu.system import FAMILIES
+from iron_npu.machine.system import FAMILIES
 from tests.device import target
 
 ROOT = Path(__file__).parents[2]

@@ -13,9 +13,9 @@ from iron_core.backends import choose
 from iron_core.backends.arrays import array_devices
 from iron_core.backends.protocol import Available, Examining, Unavailable
 from iron_core.errors import BackendUnavailable
-from iron_npu import machine
 from iron_npu.backend import NpuBackend
-from iron_npu.system import System
+from iron_npu.machine import machine
+from iron_npu.machine.system import System
 from iron_ops_aie import SiLU
 from tests.fresh import modules_after
 

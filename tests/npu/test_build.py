@@ -16,7 +16,7 @@ import pytest
 from iron_core.cache.store import CacheWarning
 from iron_core.errors import CacheHomeError, CallError
 from iron_npu.errors import MissingTool, ToolError
-from iron_npu.image import Entry, Module
+from iron_npu.image.image import Entry, Module
 from iron_npu.mlir.kernels import KernelObject
 from iron_npu.mlir.printer import print_design
 from iron_npu.tools.build import build, needed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from iron_npu.image import Entry
+from iron_npu.image.image import Entry
 from iron_npu.tools import command
 from iron_npu.tools.command import Driver
 

@@ -11,8 +11,8 @@ import pytest
 import iron_core as core
 from iron_core.cli import main
 from iron_core.errors import UsageError
-from iron_npu.emitted import write_image
-from iron_npu.making import image_of
+from iron_npu.image.emitted import write_image
+from iron_npu.image.making import image_of
 from iron_ops_aie import SiLU
 from tests.npu.structural import check
 

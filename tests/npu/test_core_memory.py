@@ -13,9 +13,9 @@ from iron_core.array.fit import fit
 from iron_core.array.kernel import KernelContract
 from iron_core.devices import BUFFER_ALIGNMENT, KIB
 from iron_core.errors import UnsupportedError
-from iron_npu import core_memory
-from iron_npu.core_memory import LOOP, check_linked, cores_of, lay_out
-from iron_npu.making import image_of
+from iron_npu.image import core_memory
+from iron_npu.image.core_memory import LOOP, check_linked, cores_of, lay_out
+from iron_npu.image.making import image_of
 from iron_ops_aie import GEMM, SiLU
 
 MEMORY, BANK = 64 * KIB, 16 * KIB

@@ -15,7 +15,7 @@ from iron_core.declare.cases import cases
 from iron_core.declare.identity import array_key, design_key
 from iron_core.devices import device
 from iron_core.errors import IronError
-from iron_npu.image import Entry, Module
+from iron_npu.image.image import Entry, Module
 from iron_npu.mlir.printer import Printed, print_design
 from iron_npu.settings import Settings
 from iron_npu.tools.build import build

@@ -18,8 +18,8 @@ from iron_core.errors import UnsupportedError
 from iron_core.image.array_image import array_image
 from iron_core.image.packaging import CHAIN_DESIGNS
 from iron_npu.backend import NpuBackend
-from iron_npu.image import Image, freeze, thaw
-from iron_npu.making import image_of
+from iron_npu.image.image import Image, freeze, thaw
+from iron_npu.image.making import image_of
 from iron_npu.mlir import address_map, chain
 from iron_npu.mlir.chain import FIRST_ID, LONGEST, kernel_name
 from iron_npu.mlir.graph import groups, print_graph, shared_words, version_names

@@ -9,9 +9,9 @@ import attrs
 import pytest
 
 from iron_core.backends.protocol import Available, Unavailable
-from iron_npu import machine
+from iron_npu.machine import machine
+from iron_npu.machine.system import System, User
 from iron_npu.settings import Settings
-from iron_npu.system import System, User
 from tests.npu.tree import MEMBER, STRANGER, Tree
 from tests.npu.vendor import Vendor
 

@@ -9,8 +9,8 @@ import pytest
 import iron_core as iron
 from iron_core.errors import UnsupportedError
 from iron_core.image.array_image import array_image
-from iron_npu.making import image_of
-from iron_npu.watchdog import WATCHDOG_US, check_time, longest
+from iron_npu.image.making import image_of
+from iron_npu.image.watchdog import WATCHDOG_US, check_time, longest
 from iron_ops_aie import ElementwiseAdd, SiLU
 
 N = 4096

@@ -15,9 +15,9 @@ from iron_core.declare.cases import cases
 from iron_core.declare.identity import array_key
 from iron_core.errors import IronError
 from iron_npu.errors import KernelMismatch
-from iron_npu.image import Image
-from iron_npu.machine import examine
-from iron_npu.making import image_of
+from iron_npu.image.image import Image
+from iron_npu.image.making import image_of
+from iron_npu.machine.machine import examine
 from iron_npu.settings import Settings
 from iron_npu.tools import factory
 from iron_npu.tools.build import build

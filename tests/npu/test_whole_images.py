@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from iron_npu.image import freeze, thaw
+from iron_npu.image.image import freeze, thaw
 from iron_npu.mlir.printer import Printed
 from iron_npu.tools import gate
 from tests.npu.structural import check

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import attrs
 
-from iron_npu.system import System, User
+from iron_npu.machine.system import System, User
 
 IDS = {"npu1": "0x1502", "npu2": "0x17f0"}
 #: The group that nodes belong to here, and one who is in it.

@@ -7,8 +7,8 @@ from typing import Any
 
 from iron_core.cli.targets import compiled_graph
 from iron_core.image.packaging import each_step
-from iron_npu.image import Image
-from iron_npu.making import image_of
+from iron_npu.image.image import Image
+from iron_npu.image.making import image_of
 
 #: Name -> (model, device, options of a compile).
 IMAGES: dict[str, tuple[str, str, dict[str, Any]]] = {

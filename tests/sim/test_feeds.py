@@ -9,7 +9,7 @@ import iron_core as iron
 from iron_core.backends.protocol import Looping
 from iron_core.errors import CallError, UnsupportedError
 from iron_core.image.array_image import array_image
-from iron_npu.making import image_of
+from iron_npu.image.making import image_of
 from iron_npu.mlir.graph import groups, shared_words
 from iron_ops_aie import Copy, Sample
 from iron_ops_aie.tokens.draw import ROW_WORDS, draw_words

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from iron_core.devices import Device
     from iron_core.image.array_image import ArrayImage
     from iron_core.image.packs import Pack
-    from iron_npu.compiled import CompiledVersion
+    from iron_npu.image.compiled import CompiledVersion
     from iron_npu.runtime.device import Npu
     from iron_npu.runtime.executable import NpuExecutable
     from iron_npu.runtime.memory import NpuMemory
@@ -69,20 +69,20 @@ class NpuBackend(Backend):
         """Where there is neither a device node nor a compiler of images nothing else is looked at: most processes start so."""
         if not _anything():
             return Unavailable("no device node in /dev/accel, and no aiecc, which makes images", "`iron doctor --npu` says what is needed.")
-        from iron_npu.machine import probe
+        from iron_npu.machine.machine import probe
 
         return probe()
 
     def examine(self) -> tuple[Finding, ...]:
-        """Everything that building and running need; see `iron_npu.machine.examine`."""
-        from iron_npu.machine import examine
+        """Everything that building and running need; see `iron_npu.machine.machine.examine`."""
+        from iron_npu.machine.machine import examine
 
         return examine()
 
     def devices(self) -> tuple[str, ...]:
         """The device of this machine first, else npu2."""
         from iron_core.backends.arrays import array_devices
-        from iron_npu.system import System
+        from iron_npu.machine.system import System
 
         return array_devices(next((node.family for node in System().nodes()), "npu2"))
 
@@ -101,7 +101,7 @@ class NpuBackend(Backend):
     ) -> CompiledVersion:
         """The image of all versions there are; nothing is built, and no device is looked for."""
         from iron_core.image.array_image import array_image
-        from iron_npu.compiled import compiled
+        from iron_npu.image.compiled import compiled
 
         _arrays[plan.version(signature)] = array_image(plan, signature, coresident, feeds)
         return compiled(plan, signature, _arrays)
@@ -152,7 +152,7 @@ class NpuBackend(Backend):
 
 
 def _anything() -> bool:
-    """Is there a device node, or mlir-aie's driver, where `iron_npu.machine` would find it?"""
+    """Is there a device node, or mlir-aie's driver, where `iron_npu.machine.machine` would find it?"""
     try:
         if os.listdir("/dev/accel"):
             return True

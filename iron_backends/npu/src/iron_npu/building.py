@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from iron_core.array.build import kernels_of
-from iron_npu.compiled import CompiledVersion
-from iron_npu.core_memory import check_linked
+from iron_npu.image.compiled import CompiledVersion
+from iron_npu.image.core_memory import check_linked
 from iron_npu.tools.build import build
 from iron_npu.tools.program_size import program_sizes
 from iron_npu.tools.request import Built, Stream

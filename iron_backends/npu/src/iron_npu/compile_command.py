@@ -19,10 +19,10 @@ from iron_core.errors import UnsupportedError
 from iron_core.graph.signature import Signature, describe_signature
 from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.packaging import CONTEXTS, ELF, XCLBIN, each_step
-from iron_npu.emitted import write_image
-from iron_npu.image import Image
-from iron_npu.making import image_of
-from iron_npu.watchdog import check_time
+from iron_npu.image.emitted import write_image
+from iron_npu.image.image import Image
+from iron_npu.image.making import image_of
+from iron_npu.image.watchdog import check_time
 
 _HEADERS = ("version", "takes", "dispatches", "entries", "words", "buffers", "bytes")
 

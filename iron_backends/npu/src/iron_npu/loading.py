@@ -8,7 +8,7 @@ from iron_core.image.array_image import ArrayImage
 from iron_core.image.packaging import ELF
 from iron_core.image.plan import VersionPlan
 from iron_npu import building
-from iron_npu.compiled import CompiledVersion, compiled
+from iron_npu.image.compiled import CompiledVersion, compiled
 from iron_npu.runtime.chain import ChainExecutable
 from iron_npu.runtime.executable import ElfExecutable, NpuExecutable, Running
 from iron_npu.runtime.loaded_image import LoadedImage

@@ -11,7 +11,7 @@ import numpy as np
 
 from iron_core.backends.array_profile import TimedStep
 from iron_core.errors import IronError
-from iron_npu.image import Dispatch
+from iron_npu.image.image import Dispatch
 from iron_npu.runtime import failures
 from iron_npu.runtime.buffers import SharedBuffer
 from iron_npu.runtime.device import SLICE_MS

@@ -13,7 +13,7 @@ from iron_core.devices import WORD
 from iron_core.image.array_image import ArrayImage
 from iron_core.image.plan import BufferRef
 from iron_core.image.step_words import StepWords
-from iron_npu.image import Dispatch, VersionImage
+from iron_npu.image.image import Dispatch, VersionImage
 from iron_npu.runtime.loaded import Handle, LoadedElf
 from iron_npu.runtime.loaded_image import LoadedImage
 from iron_npu.runtime.memory import NpuMemory

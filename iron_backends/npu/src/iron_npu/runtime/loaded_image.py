@@ -11,7 +11,7 @@ from iron_core.graph.signature import Signature
 from iron_core.image.parameters import Parameter
 from iron_core.image.plan import Plan
 from iron_npu.errors import ArtifactError
-from iron_npu.image import Dispatch, Image
+from iron_npu.image.image import Dispatch, Image
 from iron_npu.runtime.device import Npu
 from iron_npu.runtime.loaded import LoadedElf, LoadedFile, LoadedXclbin
 from iron_npu.runtime.words import check_table

@@ -12,7 +12,7 @@ from iron_core.backends.memory import flat
 from iron_core.backends.ports import cut
 from iron_core.image.plan import BufferRef, Port
 from iron_npu.errors import UnwrittenOutput
-from iron_npu.image import VersionImage
+from iron_npu.image.image import VersionImage
 from iron_npu.runtime.buffers import SharedBuffer
 from iron_npu.runtime.memory import NpuMemory
 

@@ -27,7 +27,7 @@ from iron_core.cache.store import Cache, optional
 from iron_core.errors import CacheError, CacheHomeError
 from iron_core.processes import Running
 from iron_core.side_by_side import side_by_side
-from iron_npu.image import Image, Module
+from iron_npu.image.image import Image, Module
 from iron_npu.mlir.kernels import KernelObject
 from iron_npu.settings import Settings
 from iron_npu.tools import programs

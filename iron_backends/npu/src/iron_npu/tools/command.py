@@ -9,7 +9,7 @@ from pathlib import Path
 
 import attrs
 
-from iron_npu.image import Entry
+from iron_npu.image.image import Entry
 
 #: What the files of a build are called.
 FILES = {"elf": "design.elf", "xclbin": "final.xclbin"}

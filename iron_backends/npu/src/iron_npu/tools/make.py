@@ -9,7 +9,7 @@ from pathlib import Path
 
 from iron_core.errors import CallError
 from iron_npu.errors import ToolError
-from iron_npu.image import Module
+from iron_npu.image.image import Module
 from iron_npu.tools import command, program_size
 from iron_npu.tools.command import ADDRESSED, FILES, PARAMETERS, Driver
 from iron_npu.tools.programs import AIE_OPT, AIE_TRANSLATE, AIECC, Program

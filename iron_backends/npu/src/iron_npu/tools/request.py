@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 
 from iron_core.errors import CallError
-from iron_npu.image import Binary, Entry, Image, Module
+from iron_npu.image.image import Binary, Entry, Image, Module
 
 ELF, XCLBIN = "elf", "xclbin"
 

@@ -12,9 +12,9 @@ from importlib.util import find_spec
 from iron_core.backends.protocol import Available, Finding, Unavailable
 from iron_core.errors import IronError, printable
 from iron_core.processes import output
+from iron_npu.machine.system import DRIVER, FAMILIES, Node, System
 from iron_npu.settings import Settings
 from iron_npu.settings import settings as fields
-from iron_npu.system import DRIVER, FAMILIES, Node, System
 from iron_npu.tools import programs
 from iron_npu.tools.programs import Missing, find
 

@@ -16,15 +16,15 @@ from iron_core.image.gathers import Control
 from iron_core.image.packaging import CONTEXTS, ELF, XCLBIN
 from iron_core.image.parameters import rows
 from iron_core.image.plan import Plan
-from iron_npu.core_memory import check_images
-from iron_npu.image import Binary, Dispatch, Entry, Image, Module, Place, VersionImage, place
+from iron_npu.image.core_memory import check_images
+from iron_npu.image.image import Binary, Dispatch, Entry, Image, Module, Place, VersionImage, place
+from iron_npu.image.watchdog import check_time
 from iron_npu.mlir.address_map import AddressMap, address_map, check_arguments, named
 from iron_npu.mlir.chain import FIRST_ID, kernel_name, print_chain
 from iron_npu.mlir.contexts import contexts_of
 from iron_npu.mlir.graph import groups, print_graph, version_names
 from iron_npu.mlir.length import PATCH
 from iron_npu.mlir.printer import SEQUENCE
-from iron_npu.watchdog import check_time
 
 
 def image_of(

@@ -9,8 +9,8 @@ import attrs
 from iron_core.graph.signature import Signature
 from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.plan import Plan, VersionPlan
-from iron_npu.image import Image
-from iron_npu.making import image_of
+from iron_npu.image.image import Image
+from iron_npu.image.making import image_of
 
 
 @attrs.frozen(eq=False)
@@ -27,7 +27,7 @@ class CompiledVersion:
         return next(array for array in self.arrays if array.version.signature == self.signature)
 
     def record(self) -> dict[str, object]:
-        """The whole image as plain data; see `iron_npu.image.Image.record`."""
+        """The whole image as plain data; see `iron_npu.image.image.Image.record`."""
         return self.image.record()
 
     @property

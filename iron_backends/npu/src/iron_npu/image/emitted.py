@@ -7,7 +7,7 @@ from pathlib import Path
 
 from iron_core.errors import UsageError, printable
 from iron_core.files import write_whole
-from iron_npu.image import Image
+from iron_npu.image.image import Image
 
 RECORD = "record.json"
 
