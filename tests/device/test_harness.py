@@ -61,7 +61,8 @@ def test_what_they_measure_is_a_history(few):
     assert timed.keys() == {"sim-npu1", "sim-npu2"} and all(us > 1 for at in timed.values() for us in at.values())
 
 
-@pytest.mark.parametrize("dev", [pytest.param("npu1", marks=pytest.mark.slow), "npu2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("dev", ["npu1", "npu2"])
 def test_they_pass_on_a_machine_whose_npu_is_simulated(dev, tmp_path):
     """Backend npu itself, behind whose calls of XRT a simulated device is."""
     file = tmp_path / "few.csv"
@@ -90,6 +91,7 @@ def test_without_a_device_they_skip_and_say_why():
     assert set(re.findall(r"^SKIPPED \[\d+\] [^:]+:\d+: (.*)$", ran.out, re.M)) == set(why.values())
 
 
+@pytest.mark.slow
 def test_one_that_is_required_is_here_or_nothing_runs(monkeypatch):
     """In a line that says why; what is here is no obstacle."""
     required = [dev for dev in target.FAMILIES if absent("npu", dev)][-1]
@@ -109,6 +111,7 @@ def ids(*arguments: object) -> set[str]:
     return set(re.findall(r"^(tests/\S+)", ran.out, re.M))
 
 
+@pytest.mark.slow
 def test_markers_choose_a_family_and_options_the_long_ones():
     """What needs no device has neither mark; of the cases beyond the default suite some are there where they are asked for."""
     sessions = (ROOT / "noxfile.py").read_text()
