@@ -60,7 +60,7 @@ def test_one_that_takes_too_long_is_ended_with_all_it_started(tmp_path, deaf):
 
 @posix
 def test_what_runs_elsewhere_can_be_ended():
-    """By whoever has the `Running` it was added to."""
+    """By whoever has the `Running` it was added to; killed where it is seen before `add` has looked whether that was ended."""
     running, codes = Running(), []
     thread = threading.Thread(target=lambda: codes.append(shell("sleep 600", running=running)[0]))
     thread.start()
@@ -68,7 +68,7 @@ def test_what_runs_elsewhere_can_be_ended():
         time.sleep(0.005)
     running.end()
     thread.join(10)
-    assert codes == [-signal.SIGTERM]
+    assert codes in ([-signal.SIGTERM], [-signal.SIGKILL])
 
 
 def test_output_is_none_where_there_is_none_to_trust():
