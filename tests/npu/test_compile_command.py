@@ -53,7 +53,7 @@ def iron(capsys, tmp_path, monkeypatch):
 def test_a_graph_of_a_file_is_told(iron, tmp_path):
     """Without a folder nothing is written: how many binaries and modules, and a line for each version."""
     status, out, err = iron("mine.py:Rows", "x=64x512")
-    assert (status, err) == (0, "") and out.startswith("Rows on npu2: 1 full ELF, 1 modules, 1 kernels")
+    assert (status, err) == (0, "") and out.startswith("Rows on npu2: 1 full ELF; modules: 1, kernels: 1")
     assert "main_x_64x512  x=(64, 512) bfloat16  1" in out
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"mine.py"}
 

@@ -128,7 +128,7 @@ def test_a_file_that_is_none_is_refused_by_name(tmp_path, data, said):
 def test_what_is_no_file_is_refused_by_name(tmp_path):
     with pytest.raises(ImageError, match="nothing: No such file or directory"):
         opened(tmp_path / "nothing")
-    with pytest.raises(ImageError, match=f"{tmp_path.name}: not a file"):
+    with pytest.raises(ImageError, match=rf"{tmp_path.name}: not a file\.$"):
         opened(tmp_path)
 
 

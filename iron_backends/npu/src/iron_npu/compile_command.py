@@ -99,7 +99,7 @@ def _tell(image: Image, times: Mapping[Signature, float]) -> None:
     """The image as tables, for people."""
     what = {ELF: "full ELF", XCLBIN: "chain of xclbins", CONTEXTS: "xclbin in a context of its own"}[image.kind]
     kernels = sum(len(binary.kernels) for binary in image.binaries)
-    click.echo(f"{image.graph} on {image.dev}: {len(image.binaries)} {what}, {len(image.modules)} modules, {kernels} kernels\n")
+    click.echo(f"{image.graph} on {image.dev}: {len(image.binaries)} {what}; modules: {len(image.modules)}, kernels: {kernels}\n")
     rows = [
         [
             version.name, describe_signature(version.signature), len(version.dispatches), version.entries or "-",

@@ -83,6 +83,8 @@ def _bytes(path: Path) -> bytes:
         if status.st_size > LARGEST:
             raise ImageError(f"{status.st_size} bytes; legal: at most {LARGEST}.")
         return path.read_bytes()
+    except ImageError:
+        raise
     except OSError as error:
         raise ImageError(f"{error.strerror or error}.") from None
     except ValueError as error:  # a NUL in a name

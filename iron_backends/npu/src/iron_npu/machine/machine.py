@@ -191,7 +191,7 @@ def _building(settings: Settings) -> Iterator[Finding]:
     peano = [find(name, settings) for name in (programs.CLANG, programs.OBJCOPY, programs.LINKER)]
     missing = [one for one in peano if isinstance(one, Missing)]
     if missing:
-        others = f", nor {', '.join(one.name for one in missing[1:])}" if missing[1:] else ""
+        others = f"; nor is there {', '.join(one.name for one in missing[1:])}" if missing[1:] else ""
         yield Finding("Peano", missing[0].reason + others, "problem", missing[0].fix)
     elif not isinstance(peano[0], Missing):
         yield Finding("Peano", f"{_version('llvm-aie')}{printable(peano[0].path)} (by {peano[0].found})")
