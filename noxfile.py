@@ -293,6 +293,17 @@ def pictures(session: nox.Session) -> None:
     session.run("python", "tests/pictures/screenshots.py", weights(session), "build/pictures")
 
 
+#: What makes the site of docs/.
+SITE = ("mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.27")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The site of docs/, warnings as errors, into build/site. `-- serve` shows it in a browser, where it can be searched."""
+    install(session, *SITE)
+    session.run("mkdocs", *(session.posargs or ["build", "--strict", "--quiet"]), env={"NO_MKDOCS_2_WARNING": "1"})
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """ruff over everything."""
