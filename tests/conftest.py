@@ -29,7 +29,7 @@ hypothesis.settings.register_profile("iron", deadline=None, print_blob=True, der
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "iron"))
 
 #: Variables that would make the tests' results depend on who runs them.
-PERSONAL = ("IRON_BACKEND", "IRON_CACHE_LIMIT", "IRON_DEBUG", "IRON_PLUGINS", "IRON_PLUGINS_DEBUG")
+PERSONAL = ("IRON_BACKEND", "IRON_CACHE_LIMIT", "IRON_DEBUG", "IRON_LOWERINGS", "IRON_PLUGINS", "IRON_PLUGINS_DEBUG")
 
 
 def pytest_configure(config: pytest.Config) -> None:

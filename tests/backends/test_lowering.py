@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint
+
 import pytest
 
 from iron_core import Auto, Lowering, No, Operator, Param, Yes
@@ -9,6 +11,8 @@ from iron_core.declare.domain import Choices, Width
 from iron_core.devices import device
 from iron_core.errors import CallError, DeclarationError, PluginError
 from iron_core.lowering import lowering_for, lowering_name
+from iron_core.plugins.record import Record
+from iron_core.plugins.registry import Registry
 
 
 class Square(Operator):
@@ -34,17 +38,18 @@ class SquareOnHost(Lowering):
 
 @pytest.fixture
 def installed(monkeypatch):
-    found = {lowering_name("host", Square): SquareOnHost}
+    """`installed(name, what)`: a registry that has these lowerings, of this module, and no other."""
+    records = []
 
-    class Registry:
-        asked = []
+    def add(name, what):
+        entry = EntryPoint(name, what, "iron.lowerings.v1")
+        records.append(Record("lowerings", 1, name, what, "iron-tests", "1", entry))
+        known = Registry(records)
+        for module in ("iron_core.lowering.registry", "iron_core.lowering.picks"):
+            monkeypatch.setattr(f"{module}.registry", lambda: known)
 
-        def find(self, group, name):
-            self.asked.append((group, name))
-            return found.get(name)
-
-    monkeypatch.setattr("iron_core.lowering.registry.registry", Registry)
-    return found
+    add(lowering_name("host", Square), f"{__name__}:SquareOnHost")
+    return add
 
 
 def test_the_name_is_backend_package_operator():
@@ -69,14 +74,14 @@ def test_a_subclass_never_inherits_a_lowering(installed):
 
 def test_what_is_no_lowering_is_refused(installed):
     """An entry point that names something else is the plugin's mistake, and the message names it."""
-    installed[lowering_name("host", Square)] = dict
+    installed(lowering_name("host", Cube), "builtins:dict")
     with pytest.raises(PluginError, match=r"deriving from iron_core.Lowering"):
-        lowering_for("host", Square(size=8))
+        lowering_for("host", Cube(size=8))
 
 
 def test_an_entry_point_of_another_operator_is_refused(installed):
     """A slip of the pen in a pack would compute one operator by another's kernel."""
-    installed[lowering_name("host", Cube)] = SquareOnHost
+    installed(lowering_name("host", Cube), f"{__name__}:SquareOnHost")
     with pytest.raises(PluginError, match=r"Cube: its entry point names .*SquareOnHost, whose backend is 'host' and operator .*Square'"):
         lowering_for("host", Cube(size=8))
 
@@ -133,6 +138,16 @@ def test_a_value_that_its_domain_does_not_have_is_refused():
     for value in (48, 128, 32.0, True, "32"):
         with pytest.raises(CallError, match=rf"block={value!r}; legal: 64, 16, 32\."):
             lowering.tunables(op, "host", {"block": value})
+
+
+def test_a_profiles_choice_is_no_tunables_name(installed):
+    """An entry's "host.lowering" names a distribution."""
+
+    class Slip(SquareOnHost):
+        lowering = Auto(1)
+
+    with pytest.raises(DeclarationError, match=r"Slip: a tunable `lowering` is what a profile chooses a lowering by; rename it\."):
+        Slip().tunables(Square(size=8), "host")
 
 
 def test_the_key_is_the_contract_unless_narrowed():

@@ -42,8 +42,8 @@ def acme(wheel, site):
 
 def test_the_page_has_the_files_it_speaks_of():
     """A project file, one module per thing it names, and a kernel."""
-    modules = {f"src/iron_acme/{n}.py" for n in ("__init__", "squared_relu", "host", "model", "command")}
-    assert set(FILES) == {"pyproject.toml", "src/iron_acme/squared_relu.h", *modules}
+    modules = {f"src/iron_acme/{n}.py" for n in ("__init__", "squared_relu", "host", "gemv_host", "model", "command")}
+    assert set(FILES) == {"pyproject.toml", "src/iron_acme/squared_relu.h", "src/iron_acme/gemv.h", *modules}
 
 
 def test_it_is_listed_without_being_imported(acme, iron_command):
@@ -52,6 +52,7 @@ def test_it_is_listed_without_being_imported(acme, iron_command):
     assert names == {
         ("operators", "acme.SquaredReLU"),
         ("lowerings", "host.iron_acme.SquaredReLU"),
+        ("lowerings", "host.iron_ops_aie.GEMV"),
         ("models", "acme-tiny"),
         ("commands", "acme"),
     }
@@ -75,6 +76,22 @@ def test_its_operator_runs_without_its_kernel(acme, iron_command):
     """With an integer dtype, which the kernel refuses, the reference runs and the reason is said."""
     done = iron_command("operators", "run", "acme.SquaredReLU", "size=16", "T=int32", "--backend", "host")
     assert "call-back: T=int32: SquaredReLU takes float32, bfloat16, float16" in done.stdout
+
+
+def test_its_kernel_of_irons_operator_runs_where_it_is_chosen(acme):
+    """What the page says of `lowerings=`; the kernel gives what the reference does, and leaves what it does not take to Iron's."""
+    import numpy as np
+
+    from iron_core import OperatorImage
+    from iron_ops_aie import GEMV
+
+    (snippet,) = re.findall(r"^```python\n(.*?)^```", PAGE.partition("## Which of several")[2].partition("\n## ")[0], re.M | re.S)
+    exec(compile(snippet, "docs/plugins.md", "exec"), {"__name__": "page"})
+    rng = np.random.default_rng(0)
+    for K, kernel in ((64, "acme::gemv"), (20, "matmul")):
+        a, b = rng.standard_normal((33, K)).astype(np.float32), rng.standard_normal(K).astype(np.float32)
+        made = OperatorImage(GEMV(M=33, K=K, T=np.float32), backend="host", lowerings={"host.GEMV": "iron-acme"})
+        assert np.allclose(made(a, b), a @ b, atol=1e-4) and made.image.steps[0].unit.template.startswith(kernel)
 
 
 def test_its_model_and_command_run(acme, iron_command, iron_run):

@@ -15,7 +15,7 @@ from iron_core.declare.field import MISSING, ParamField
 from iron_core.declare.identity import array_key, canonical, contract_key, design_key
 from iron_core.devices import Device
 from iron_core.errors import IronError
-from iron_core.lowering.registry import lowering_for
+from iron_core.lowering.registry import taken
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -95,7 +95,8 @@ class Settings:
         compared: Mapping[str, int] | None = None,
     ) -> None:  # fmt: skip
         self.op, self.dev, self.members, self.compared = op, dev, dict(members or {}), compared
-        self.lowering = None if dev.is_npu else lowering_for(backend.name, op)
+        one = None if dev.is_npu else taken(backend.name, op, dev.name)
+        self.lowering = None if one is None else one.lowering
         self._backend = backend
         found: Mapping[str, tuple[Any, ...]]
         if dev.is_npu:

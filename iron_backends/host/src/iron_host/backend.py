@@ -15,22 +15,22 @@ from iron_core.aside import aside
 from iron_core.backends.measuring import Measured, Platform, RunList, Timing
 from iron_core.backends.protocol import Available, Backend, Unavailable
 from iron_core.cache.keys import digest
-from iron_core.declare.identity import label
 from iron_core.declare.profile import Profile
 from iron_core.devices import Device
-from iron_core.errors import BackendUnavailable, CallError, PluginError, UnsupportedError
+from iron_core.errors import BackendUnavailable, CallError, UnsupportedError
 from iron_core.graph.fold import Fold
 from iron_core.graph.signature import Signature
 from iron_core.image.plan import Plan, PlanStep
-from iron_core.lowering import lowering_for, lowering_name
+from iron_core.lowering import taken
 from iron_core.lowering.answer import No, Yes
-from iron_core.plugins import foreign
-from iron_core.plugins.registry import blamed, labelled, registry
+from iron_core.lowering.registry import Asked
+from iron_core.plugins.registry import blamed, labelled
 from iron_host import build, compiler
 from iron_host import tuned as tuning
 from iron_host.errors import KernelError
 from iron_host.fused import fused
-from iron_host.kernel_call import HostLowering, KernelCall
+from iron_host.kernel_call import KernelCall
+from iron_host.lowered import NONE, Lowered, untuned
 from iron_host.memory import HostMemory
 from iron_host.parts import Part, asked, parts
 from iron_host.runlist import HostImage, ImageBuilder
@@ -121,10 +121,13 @@ class HostBackend(Backend):
     def supports(self, op: Any, dev: str = "host") -> Yes | No:
         """Every operator runs: by a kernel, or as a call-back of its reference. `how` says which, what was tuned of it, and why no
         kernel."""
-        _, answer = self._asked(op, dev)
+        one = taken("host", op, dev)
+        if one is None:
+            return Yes(f"{CALLBACK}: {NONE.rule}")
+        answer = one.answer
         if isinstance(answer, No):
             return Yes(f"{CALLBACK}: {answer.rule}")
-        given = self._given()(op)
+        given = self._given()(op, one)
         return Yes(f"{answer.how}, tuned: {tuning.said(given)}") if given else answer
 
     def compile(self, plan: Plan, signature: Signature) -> HostImage:
@@ -134,24 +137,23 @@ class HostBackend(Backend):
         A step by itself takes the tunables that the active profile gives its lowering, else those that were kept for this machine.
         """
         given = self._given()
-        return self.compiled(plan, signature, lambda step: given(step.op))
+        return self.compiled(plan, signature, lambda step, one: given(step.op, one))
 
     def compiled(
-        self, plan: Plan, signature: Signature, given: Callable[[PlanStep], Mapping[str, Any]], apart: bool = False
+        self, plan: Plan, signature: Signature, given: Callable[[PlanStep, Asked], Mapping[str, Any]], apart: bool = False
     ) -> HostImage:
         """`compile()` with the tunables that `given` gives each step's lowering. apart: no step goes together with the next one."""
         version = plan.version(signature)
         weights = {i for i, resident in enumerate(plan.residents) if resident.kind == "weight"}
         builder = ImageBuilder(weights if in_tiles(self.tiles) else ())
         without: dict[str, tuple[str, list[str]]] = {}
-        chosen: dict[int, HostLowering | No] = {}  # steps of the same contract share one operator
-        tuned: dict[Any, dict[str, Any]] = {}
+        lowered = Lowered()
         for part in parts(version):
             # What is folded was judged, perhaps by an earlier process, as it is untuned.
-            own = {} if part.behind else given(part.step)
-            whole = self._fused(part, [self._lower(step, chosen, own, tuned) for step in part.steps])
+            own = given if not part.behind else untuned
+            whole = self._fused(part, [lowered.step(step, own) for step in part.steps])
             if not isinstance(whole, No):
-                with labelled(chosen[id(part.step.op)], f"to lower {part.step.name}: what its step() gave is no kernel call"):
+                with labelled(lowered.by[part.step.name].lowering, f"to lower {part.step.name}: what its step() gave is no kernel call"):
                     builder.add_calls(part, whole)
             elif part.behind:
                 behind = ", ".join(step.name for step in part.steps[1:])
@@ -166,7 +168,7 @@ class HostBackend(Backend):
                 + ". Leave strict out to run their numpy references."
             )
         self._announce(without)
-        image = builder.image(version, plan.name, apart)
+        image = builder.image(version, plan.name, apart, lowered.otherwise)
         try:
             build.load(image.units)
         except KernelError as error:
@@ -174,7 +176,7 @@ class HostBackend(Backend):
             if of is None:
                 raise
             used, said = f"{type(of.op).__name__} (step {of.name}): ", error.said.rstrip(".")
-            raise blamed(chosen[id(of.op)], f"the kernel of {used}{said}.") or KernelError(error.symbol, said, used) from error
+            raise blamed(lowered.by[of.name].lowering, f"the kernel of {used}{said}.") or KernelError(error.symbol, said, used) from error
         return image
 
     def follows(self) -> str | None:
@@ -203,8 +205,8 @@ class HostBackend(Backend):
         """Does what the fold makes become one kernel?"""
         if fold.kind == "prologue":
             return No("a CPU computes once what several steps read")
-        part, chosen = asked(fold.joined[0]), dict[int, HostLowering | No]()
-        whole = self._fused(part, [self._lower(step, chosen, {}, {}) for step in part.steps])
+        part, lowered = asked(fold.joined[0]), Lowered()
+        whole = self._fused(part, [lowered.step(step, untuned) for step in part.steps])
         return whole if isinstance(whole, No) else True
 
     def memory(self, plan: Plan) -> HostMemory:
@@ -243,56 +245,6 @@ class HostBackend(Backend):
 
     def _given(self) -> tuning.Given:
         return tuning.Given(tuning.kept(thread_count(self.threads)) if self.tuned else tuning.Kept())
-
-    @staticmethod
-    def _lowering(op: Any) -> HostLowering | No:
-        """The lowering of an operator, or why there is none: one of somebody else's that is broken leaves the reference."""
-        try:
-            return lowering_for("host", op) or No("no host lowering is installed")  # type: ignore[return-value]
-        except PluginError as error:
-            if any(record.own for record in registry().owners("lowerings", lowering_name("host", type(op)))):
-                raise
-            return No(str(error).rstrip("."))
-
-    def _asked(self, op: Any, dev: str) -> tuple[HostLowering | No, Yes | No]:
-        """The lowering of an operator, and whether it takes it."""
-        lowering = self._lowering(op)
-        if isinstance(lowering, No):
-            return lowering, lowering
-        try:
-            with labelled(lowering, f"to say whether its lowering takes {label(op)}"):
-                answer = lowering.supports(op, dev)
-                if not isinstance(answer, Yes | No):
-                    raise TypeError(f"supports() gave {foreign.kind_of(answer)}; legal: Yes() or No(rule)")
-                return lowering, answer
-        except PluginError as error:
-            return lowering, No(str(error).rstrip("."))
-
-    def _lower(
-        self, step: PlanStep, chosen: dict[int, HostLowering | No], given: Mapping[str, Any], tuned: dict[Any, dict[str, Any]]
-    ) -> list[KernelCall] | No:
-        """The step's kernel calls, or why there are none. chosen: the lowerings that were found, by the operator's id. given: what
-        its tunables are given. tuned: what all of them are then, by both."""
-        op = step.op
-        if id(op) not in chosen:
-            found, answer = self._asked(op, "host")
-            chosen[id(op)] = answer if isinstance(answer, No) else found
-        lowering = chosen[id(op)]
-        if isinstance(lowering, No):
-            return lowering
-        bindings = {binding.member: binding for binding in step.bindings}
-        try:
-            with labelled(lowering, f"to lower {step.name}"):
-                key = (id(op), *sorted(given.items()))
-                if key not in tuned:
-                    tuned[key] = lowering.tunables(op, "host", given)
-                calls = lowering.step(op, step.operands, bindings, dict(tuned[key]))
-        except PluginError as error:
-            return No(str(error).rstrip("."))
-        if isinstance(calls, No):
-            return calls
-        with labelled(lowering, f"to lower {step.name}: what its step() gave is no kernel call"):
-            return [calls] if isinstance(calls, KernelCall) else list(calls)
 
     @staticmethod
     def _fused(part: Part, calls: Sequence[list[KernelCall] | No]) -> list[KernelCall] | No:

@@ -146,7 +146,7 @@ class Loaded:
         plan = Plan(runs.name, backend.name, "host", decide("host", version.values), (version,), tuple(listed.residents), ())
         given = {step.name: run.tunables for step, run in zip(self._steps, runs.runs * self.copies, strict=True)}
         self._memory = backend.memory(plan)
-        self._executable = backend.load(backend.compiled(plan, (), lambda step: given[step.name], apart=True), self._memory)
+        self._executable = backend.load(backend.compiled(plan, (), lambda step, _: given[step.name], apart=True), self._memory)
         self._one = self._steps[: len(runs.runs)]
         self._took = 0.0  # seconds of all copies, as they were timed last
         self._write(self._starts)

@@ -13,7 +13,7 @@ import numpy as np
 from iron_core.backends.run_profile import UNNAMED, Limits, Phase, StepTimes, kind
 from iron_core.declare.affine import bounded_shape
 from iron_core.image.plan import PlanStep
-from iron_core.lowering import lowering_for
+from iron_core.lowering import taken
 from iron_host import trace
 from iron_host.kernel_call import HostLowering
 from iron_host.limits import measure, read_rate
@@ -99,8 +99,8 @@ def cost(step: PlanStep, values: Mapping[str, int]) -> Cost:
 
 
 def _lowering(step: PlanStep) -> HostLowering:
-    lowering = lowering_for("host", step.op)
-    return lowering if isinstance(lowering, HostLowering) else HostLowering()
+    one = taken("host", step.op, "host")
+    return one.lowering if one is not None and isinstance(one.lowering, HostLowering) else HostLowering()
 
 
 def run_cost(run: RunStep, values: Mapping[str, int]) -> Cost:

@@ -87,7 +87,8 @@ class RunStep:
 class HostImage:
     """One version, ready to be loaded: a run list, its constants, and the version's ports and values.
 
-    `spots`: its buffers in the arena, as in `VersionPlan`.
+    spots: its buffers in the arena, as in `VersionPlan`. otherwise: by a step's name, how it is executed where that is not as the
+    backend says of its operator.
     """
 
     name: str
@@ -100,6 +101,7 @@ class HostImage:
     values: tuple[PerCallValue, ...]
     carry: tuple[CarryTerm, ...]
     spots: tuple[tuple[int, int, int], ...] = ()
+    otherwise: Mapping[str, str] = attrs.field(factory=dict)
 
     @property
     def units(self) -> tuple[Unit, ...]:
@@ -140,8 +142,10 @@ class ImageBuilder:
             if any(ref.overlaps(self._prepared[1]) for ref in written):
                 self._prepared = None
 
-    def image(self, version: VersionPlan, name: str, apart: bool = False) -> HostImage:
-        """What was added, ready to be loaded. apart: no step goes together with the next one."""
+    def image(
+        self, version: VersionPlan, name: str, apart: bool = False, otherwise: Mapping[str, str] | None = None
+    ) -> HostImage:
+        """What was added, ready to be loaded. apart: no step goes together with the next one. otherwise: as `HostImage`'s."""
         if len(version.carry) > MAX_CARRIES:
             raise UnsupportedError(f"{name}: {len(version.carry)} carried values; the host carries {MAX_CARRIES}.")
         return HostImage(
@@ -155,6 +159,7 @@ class ImageBuilder:
             version.values,
             version.carry,
             version.spots,
+            dict(otherwise or {}),
         )
 
     def _run_step(self, part: Part, operands: Mapping[str, BufferRef], call: KernelCall) -> RunStep:

@@ -23,7 +23,9 @@ from iron_core.cache.keys import digest
 from iron_core.cache.store import Cache, optional
 from iron_core.declare.profile import Entry, Profile, active_profile, catalog_name
 from iron_core.errors import BackendUnavailable, CallError, IronError, printable
-from iron_core.lowering import lowering_for
+from iron_core.lowering import Lowering
+from iron_core.lowering.registry import Asked
+from iron_core.plugins.record import normal
 from iron_core.plugins.registry import registry
 from iron_host import build, compiler
 
@@ -85,12 +87,11 @@ class Kept:
                     self.left(cls, error)
         return self._profiles[cls]
 
-    def lowered(self, op: Any) -> dict[str, Any]:
+    def lowered(self, op: Any, lowering: Lowering) -> dict[str, Any]:
         """What is kept for an operator's lowering; nothing where its entries contradict each other, or give what it does not take."""
         try:
             found = self.of(type(op.base)).lowered("host", op)
-            lowering = lowering_for("host", op) if found else None
-            if lowering is not None:
+            if found:
                 lowering.tunables(op, "host", found)
             return found
         except IronError as error:
@@ -183,10 +184,15 @@ class Given:
     def __init__(self, kept: Kept) -> None:
         self.kept, self.active = kept, active_profile()
 
-    def __call__(self, op: Any) -> dict[str, Any]:
-        """The tunables given to this operator's lowering. CallError for one of the active profile's that it does not take."""
-        found = self.kept.lowered(op)
-        return found if self.active is None else found | self.active.lowered("host", op)
+    def __call__(self, op: Any, one: Asked) -> dict[str, Any]:
+        """The tunables given to the lowering that takes this operator: what is kept is for the one whose name it is, what a profile gives
+        for the one that it chooses, if it does. CallError for one of the active profile's that it does not take."""
+        found = self.kept.lowered(op, one.lowering) if one.default and one.lowering is not None else {}
+        if self.active is None:
+            return found
+        meant = self.active.lowering("host", op)
+        theirs = one.default if meant is None else normal(meant) == normal(one.record.distribution)
+        return found | self.active.lowered("host", op) if theirs else found
 
 
 def said(given: Mapping[str, Any]) -> str:

@@ -27,6 +27,7 @@ from iron_core.declare.formats import (
 from iron_core.errors import PluginError
 from iron_core.lowering import Lowering
 from iron_core.lowering.answer import No
+from iron_core.lowering.registry import format_lowering
 from iron_core.plugins.registry import labelled, registry
 from iron_host.build import Header, Unit
 
@@ -84,7 +85,7 @@ def view_of(format: Format) -> View | None:
         return View(format.name.upper(), "blocks.h", '#include "superblocks.h"\n', _SUPER[format], format.block[1])
     if format.planes:
         return _generated(format)
-    found: Any = registry().find("iron.lowerings.v1", f"host.{format.name}")
+    found: Any = registry().find("iron.lowerings.v1", format_lowering("host", format))
     if found is None:
         return None
     if not issubclass(found, FormatLowering):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from iron_core.errors import CallError, DeclarationError
 from iron_core.graph.graph import Graph
 from iron_core.graph.signature import Signature
 from iron_core.image.packaging import check_packaging
+from iron_core.lowering.picks import Picks, picks_of
 from iron_core.turn import Turn
 
 
@@ -33,11 +35,12 @@ def compile_graph(
     fold: bool = False,
     profile: Profile | str | Path | None = None,
     cache_key: str | None = None,
+    lowerings: Mapping[str, str] | None = None,
     **shapes: Any,
 ) -> CompiledGraph:
     """Plan and build one version of `graph`; returns its `CompiledGraph`.
 
-    Compiling again with the same (backend, dev, boundaries, image) adds a version to the same object. Shapes are
+    Compiling again with the same (backend, dev, boundaries, image, lowerings) adds a version to the same object. Shapes are
     by input name: `(dims)` is bfloat16, `((dims), dtype)` names another; an optional input left out is a version
     without it. `DispatchTime` values by name: a version is of one number of each; with no keyword at all the first call
     makes one. Needs no device: the version is loaded at its first call.
@@ -55,6 +58,9 @@ def compile_graph(
     profile that is entered (`with profile:`), else the graph's attribute `profile`, if it has one.
     cache_key: digest of the model's sources and config. With it a warm start takes the plan from the cache and traces
     nothing, provided the graph holds the same weights and states by name.
+    lowerings: where several distributions lower an operator, whose lowering is asked first, as {"host.GEMV": "iron-acme"}; over
+    `IRON_LOWERINGS`, and that over the profile. One that does not take a step leaves it to the one whose name it is. Another choice is
+    another `CompiledGraph`.
     """
     if not isinstance(record, str) or record not in ("memory", "disk"):
         raise CallError(f"record={record!r}: legal are 'memory' and 'disk'.")
@@ -65,7 +71,8 @@ def compile_graph(
     chosen = choose(backend, dev)
     keywords = {name: given for name, given in (("feeds", feeds), ("coresident", coresident)) if given is not None}
     check_keywords(chosen.backend, keywords)
-    compiled = _compiled(graph, chosen, boundaries, image)
+    picks = picks_of(lowerings).of_backend(chosen.backend.name)
+    compiled = _compiled(graph, chosen, boundaries, image, picks)
     compiled.options = options = dict(fold=fold, cache_key=cache_key, record=record, profile=profile, **keywords)
     if not graph.parameters().dispatch or shapes:
         compiled._add(shapes, options)
@@ -81,15 +88,15 @@ _KEYWORDS = [name for name, one in inspect.signature(compile_graph).parameters.i
 _tables = Turn("the table of compiled graphs")
 
 
-def _compiled(graph: Graph, chosen: Choice, boundaries: str | None, image: str | None) -> CompiledGraph:
-    """The object of these four for this graph, made if there is none; the graph keeps it."""
+def _compiled(graph: Graph, chosen: Choice, boundaries: str | None, image: str | None, picks: Picks) -> CompiledGraph:
+    """The object of these five for this graph, made if there is none; the graph keeps it."""
     for name in (*type(graph).parameters().inputs, *type(graph).parameters().dispatch):
         if name in _KEYWORDS:
             raise DeclarationError(f"{type(graph).__name__}.body: input {name} has the name of a keyword of compile(); rename it.")
-    key = (chosen.backend, chosen.dev, boundaries, image)
+    key = (chosen.backend, chosen.dev, boundaries, image, picks)
     with _tables:
         known: dict[Any, CompiledGraph] = graph.__dict__.get("_compiled", {})
-        compiled = known.get(key) or CompiledGraph(graph, chosen, boundaries, image)
+        compiled = known.get(key) or CompiledGraph(graph, chosen, boundaries, image, picks)
         # Last is the one a plain call of the graph uses. A new table, so that whoever reads the old one may go on.
         graph.__dict__["_compiled"] = {k: other for k, other in known.items() if k != key} | {key: compiled}
     return compiled
@@ -98,4 +105,7 @@ def _compiled(graph: Graph, chosen: Choice, boundaries: str | None, image: str |
 def default_compiled(graph: Graph) -> CompiledGraph:
     """What a call of the graph itself runs on: the last one compiled, else the default backend and device."""
     known = graph.__dict__.get("_compiled")
-    return next(reversed(known.values())) if known else _compiled(graph, choose(), None, None)
+    if known:
+        return next(reversed(known.values()))
+    chosen = choose()
+    return _compiled(graph, chosen, None, None, picks_of(None).of_backend(chosen.backend.name))

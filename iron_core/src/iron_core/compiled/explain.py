@@ -13,6 +13,8 @@ from iron_core.graph.signature import describe_signature
 from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.packs import short_name
 from iron_core.image.plan import BufferRef, VersionPlan
+from iron_core.lowering.picks import pick_for
+from iron_core.lowering.registry import lowering_name, said
 
 
 def _megabytes(nbytes: int) -> str:
@@ -37,7 +39,9 @@ def explain(program: Program) -> str:
             lines.append(f"  {name:<10} {many}, {_megabytes(sum(banks))}")
     for version in plan.versions:
         lines.append(f"version {describe_signature(version.signature)}")
-        lines += _steps(program, version)
+        with program.versions[version.signature].asking():
+            lines += _steps(program, version)
+            lines += [f"  lowering   {line}" for line in chosen(program.plan.backend, program.plan.dev, version)]
         for fold in version.folds:
             lines.append(f"  fold       {fold}: saves 1 step")
         lines += [f"  no fold    {fold}: {rule}" for fold, rule in version.refused]
@@ -59,8 +63,27 @@ def _steps(program: Program, version: VersionPlan) -> list[str]:
         key = contract_key(step.op)
         if key not in how:
             how[key] = getattr(program.backend.supports(step.op, program.plan.dev), "how", "") or "as declared"
+        otherwise = getattr(program.versions[version.signature].image, "otherwise", None) or {}
         follows = ", ".join(f"{binding.member}={binding.expression!r}" for binding in step.bindings)
-        lines.append(f"  {step.name:<{width}}  {step.op!r}  {how[key]}{f'  [{follows}]' if follows else ''}")
+        lines.append(f"  {step.name:<{width}}  {step.op!r}  {otherwise.get(step.name) or how[key]}{f'  [{follows}]' if follows else ''}")
+    return lines
+
+
+def chosen(backend: str, dev: str, version: VersionPlan) -> list[str]:
+    """Of each lowering that several distributions offer, or that somebody chose, whose it is and who said so."""
+    found: dict[str, int] = {}
+    for step in version.steps:
+        words = said(backend, step.op, dev)
+        if words:
+            line = f"{lowering_name(backend, type(step.op))}: {words}"
+            found[line] = found.get(line, 0) + 1
+    lines = [f"{line} ({count} step{'s' if count != 1 else ''})" for line, count in found.items()]
+    formats = {ref.format.name: ref.format for step in version.steps for ref in step.operands.values() if ref.format.packed}
+    for format in formats.values():
+        name = f"{backend}.{format.name}"
+        pick = pick_for(name)
+        if pick is not None:
+            lines.append(f"{name}: {pick.distribution}, by {pick.by}")
     return lines
 
 

@@ -38,11 +38,12 @@ from iron_core.image.packaging import decide
 from iron_core.image.plan import Resident, VersionPlan
 from iron_core.image.planner import Draft, draft
 from iron_core.lowering.answer import No
+from iron_core.lowering.picks import Picks, picking
 from iron_core.plugins.registry import labelled, wrong_answer
 
 
 class CompiledGraph(Planned, Pictured):
-    """A graph on one (backend, dev, boundaries, image): call it on tensors and per-call values.
+    """A graph on one (backend, dev, boundaries, image, lowerings): call it on tensors and per-call values.
 
     Weights are stored once for all versions, and a state one version writes is where the next reads it.
 
@@ -56,11 +57,11 @@ class CompiledGraph(Planned, Pictured):
     another thread was in one.
     """
 
-    def __init__(self, graph: Graph, choice: Choice, boundaries: str | None, image: str | None) -> None:
+    def __init__(self, graph: Graph, choice: Choice, boundaries: str | None, image: str | None, picks: Picks) -> None:
         self.graph = graph
         self.options: dict[str, Any] = {}
         packaging = decide(choice.dev, type(graph).parameters().values, boundaries=boundaries, image=image)
-        self._program = Program(type(graph).__name__, choice, packaging)
+        self._program = Program(type(graph).__name__, choice, packaging, picks)
         #: Versions met, by how many values and which tensors a call gave in order; one more keyword may be a tensor.
         self._calls: dict[tuple[Any, ...], Version] = {}
         self._fixed = bool(type(graph).parameters().dispatch)
@@ -83,7 +84,7 @@ class CompiledGraph(Planned, Pictured):
         if signature in self.versions:
             return self.versions[signature]
         with self._program.planning:  # another thread may have compiled it while we waited
-            with self._profiled(options.get("profile")):
+            with self._profiled(options.get("profile")), picking(self._program.picks):
                 return self.versions.get(signature) or self._compile(signature, shapes, dict(options))
 
     def _compile(self, signature: Signature, shapes: dict[str, Any], options: dict[str, Any]) -> Version:
@@ -99,7 +100,7 @@ class CompiledGraph(Planned, Pictured):
         elif cache_key is None:
             one = self._trace(shapes, fold)
         else:
-            start = WarmStart(self.graph, self.backend, self.dev, signature, cache_key, fold)
+            start = WarmStart(self.graph, self.backend, self.dev, signature, cache_key, fold, self._program.picks)
             kept = start.read()
             one = kept or self._trace(shapes, fold)
             if kept is None:

@@ -15,11 +15,10 @@ from iron_core.backends.protocol import Restoring
 from iron_core.cache.entry import About
 from iron_core.cache.keys import digest
 from iron_core.cache.store import Cache, optional
-from iron_core.compiled.warm import WarmStart
+from iron_core.compiled.warm import WarmStart, lowerings
 from iron_core.graph.signature import Signature
 from iron_core.image.plan import Plan
 from iron_core.image.reader import read
-from iron_core.lowering import lowering_name
 from iron_core.plugins.registry import labelled, registry
 
 _FILE = "image.pickle"
@@ -60,8 +59,10 @@ class KeptImages:
         backend, content = self.backend, self.start.content
         if content is None or not isinstance(backend, Restoring):
             return None
-        for operator in {type(step.op) for step in plan.version(signature).steps}:
-            owners = registry().owners("lowerings", lowering_name(backend.name, operator))
+        for name in lowerings(plan.version(signature), backend.name):
+            owners = registry().owners("lowerings", name)
+            if ":" in name and not owners:
+                continue  # a format's pack that lowers no such operator is not asked
             if not owners or not all(record.own for record in owners):
                 return None
         with labelled(backend, "to say what its images follow from"):

@@ -23,6 +23,7 @@ from iron_core.graph.traced import Binding, PerCallValue
 from iron_core.image.packaging import decide
 from iron_core.image.plan import BufferRef, PlanStep, Port, Resident, VersionPlan
 from iron_core.image.planner import Draft
+from iron_core.lowering.picks import picks_of
 
 
 class OperatorImage(Planned):
@@ -36,7 +37,7 @@ class OperatorImage(Planned):
     numbers: the operator's `Scratchpad` members, 0 unless given, and the extents named in `bounds`, whole unless
     given. Under a bound an input is given whole or cut, and outputs come back cut. Calls from several threads take turns.
 
-    backend, dev, boundaries, image: as for `compile_graph`. CallError, ShapeError, BoundsError.
+    backend, dev, boundaries, image, lowerings: as for `compile_graph`. CallError, ShapeError, BoundsError.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class OperatorImage(Planned):
         dev: str | Device | None = None,
         boundaries: str | None = None,
         image: str | None = None,
+        lowerings: Mapping[str, str] | None = None,
     ) -> None:
         require_operator(op, "OperatorImage()")
         self.op = op
@@ -59,7 +61,7 @@ class OperatorImage(Planned):
         chosen = choose(backend, dev.name if isinstance(dev, Device) else dev)
         draft = self._draft()
         packaging = decide(chosen.dev, draft.version.values, boundaries=boundaries, image=image)
-        self._program = Program(draft.name, chosen, packaging)
+        self._program = Program(draft.name, chosen, packaging, picks_of(lowerings).of_backend(chosen.backend.name))
         self._version: Version = self._program.add(draft)
 
     # An operand the operator writes without writing all of it must hold something first, so it is a state:

@@ -9,7 +9,8 @@ it is loaded. Inside a call the same thread may do less; see `Program.refuse_ins
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import attrs
@@ -26,6 +27,7 @@ from iron_core.compiled.narrowing import Narrowed
 from iron_core.declare.affine import Affine, evaluate
 from iron_core.declare.authored import authored
 from iron_core.declare.identity import contract_key
+from iron_core.declare.profile import active_profile, under
 from iron_core.declare.tensor import plain
 from iron_core.devices import device
 from iron_core.errors import CallError, NotFinite, UnknownName, UnsupportedError
@@ -36,6 +38,7 @@ from iron_core.image.artifacts import artifacts
 from iron_core.image.plan import BufferRef, Packaging, Plan, VersionPlan
 from iron_core.image.planner import Draft, adopt
 from iron_core.lowering.answer import No, Yes
+from iron_core.lowering.picks import Picks, picking
 from iron_core.plugins.hooks import announce
 from iron_core.plugins.registry import labelled, wrong_answer
 from iron_core.turn import Turn
@@ -50,6 +53,8 @@ class Version(Pictured):
         self.image = image
         #: What `coresident=` decided of it, where that decides.
         self.decided = decided
+        #: The profile that it was compiled under.
+        self.profile = active_profile()
         self.executable: Executable | None = None
         self._values = {value.name: value for value in plan.values}
         self._checks = plan.checks
@@ -82,8 +87,14 @@ class Version(Pictured):
                     self.executable = self._loaded(self.program.backend, self.program.memory())
         return self.executable
 
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Inside the block the backend is asked as when it was compiled: under its profile, with the lowerings that were chosen."""
+        with under(self.profile), picking(self.program.picks):
+            yield
+
     def _loaded(self, backend: Any, memory: Any) -> Executable:
-        with authored(backend, "load()"), labelled(backend, "to load"):
+        with self.asking(), authored(backend, "load()"), labelled(backend, "to load"):
             made: Executable = backend.load(self.image, memory)
         if not callable(getattr(made, "run", None)):
             raise wrong_answer(backend, "load()", made, "an Executable, with run()")
@@ -221,8 +232,10 @@ def _reports(plan: VersionPlan) -> list[tuple[str, str]]:
 class Program:
     """All versions of one graph (or one operator) on one backend and device, over one memory."""
 
-    def __init__(self, name: str, choice: Choice, packaging: Packaging) -> None:
+    def __init__(self, name: str, choice: Choice, packaging: Packaging, picks: Picks | None = None) -> None:
         self.choice = choice
+        #: The lowerings that were chosen.
+        self.picks = Picks() if picks is None else picks
         self.backend = choice.backend
         self.plan = Plan(name, choice.backend.name, choice.dev, packaging, (), (), ())
         self.versions: dict[Signature, Version] = {}
@@ -242,7 +255,8 @@ class Program:
                 raise CallError(f"{self.plan.name}: a version is added while one is being compiled, by what its compiling calls.")
             self.planning.busy = True
             try:
-                return self._add(draft, decided, images, options)
+                with picking(self.picks):
+                    return self._add(draft, decided, images, options)
             finally:
                 self.planning.busy = False
 

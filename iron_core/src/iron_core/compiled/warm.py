@@ -26,16 +26,20 @@ from iron_core.image.arena import guard_bytes
 from iron_core.image.plan import VersionPlan
 from iron_core.image.planner import Draft
 from iron_core.image.skeleton import described, freeze, thaw
-from iron_core.lowering import lowering_name
+from iron_core.lowering.picks import Picks
+from iron_core.lowering.registry import candidates, foreign_formats, format_lowering, lowering_name
 from iron_core.plugins.registry import registry
 
 _FILE = "version.pickle"
 
 
 class WarmStart:
-    """The place of one version of a graph in the cache. `cache_key`: digest of the model's sources and config."""
+    """The place of one version of a graph in the cache. cache_key: digest of the model's sources and config. picks: the lowerings that
+    were chosen."""
 
-    def __init__(self, graph: Graph, backend: Backend, dev: str, signature: Signature, cache_key: str, fold: bool) -> None:
+    def __init__(
+        self, graph: Graph, backend: Backend, dev: str, signature: Signature, cache_key: str, fold: bool, picks: Picks
+    ) -> None:
         self.graph = graph
         self.backend = backend
         self._held = held(graph)
@@ -44,7 +48,8 @@ class WarmStart:
         who = (backend.name, type(backend).__module__, type(backend).__qualname__, sorted(options.items()))
         profile = active_profile()
         tunables = [] if profile is None else profile.lines()
-        asked = (cache_key, signature, fold, who, dev, guard_bytes(), residents, tunables)
+        chosen = [pick.qualified for pick in picks.all]
+        asked = (cache_key, signature, fold, who, dev, guard_bytes(), residents, tunables, chosen)
         self.key = digest("version", *asked, sources_digest("iron_core"))
         #: What was read or kept: the version's facts and itself.
         self.content: bytes | None = None
@@ -79,11 +84,26 @@ def _names(version: VersionPlan, backend: Backend) -> Iterable[str]:
     formats = {type(ref.format) for step in version.steps for ref in step.operands.values()}
     classes = {base for cls in (*operators, *formats, type(backend)) for base in cls.__mro__}
     packages = {cls.__module__.partition(".")[0] for cls in classes}
-    for operator in operators:
-        name = lowering_name(backend.name, operator)
+    for name in lowerings(version, backend.name):
         yield f"lowering {name}"
         packages |= {record.package for record in registry().owners("lowerings", name)}
+    for step in version.steps:
+        packages |= {record.package for _, record in foreign_formats(step.op)}
     yield from (f"package {name}" for name in packages - {"iron_core", *sys.stdlib_module_names})
+
+
+def lowerings(version: VersionPlan, backend: str) -> set[str]:
+    """The names of all lowerings that are asked about a version's steps and the formats of their operands, whether there is one or not.
+
+    The profile's choices among them, so it has to be the active one."""
+    found = {name for step in version.steps for name, _ in candidates(backend, step.op)}
+    for step in version.steps:
+        for ref in step.operands.values():
+            if ref.format.packed and not ref.format.planes:
+                found.add(format_lowering(backend, ref.format))
+        for _, record in foreign_formats(step.op):
+            found.add(f"{record.distribution}:{lowering_name(backend, type(step.op))}")
+    return found
 
 
 def _fact(name: str) -> str | None:

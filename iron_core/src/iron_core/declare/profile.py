@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,20 @@ from iron_core.declare.formats import Format
 from iron_core.declare.identity import canonical
 from iron_core.errors import LONGEST, CallError, IronError, ParamError, printable
 
+#: What an entry calls the choice of a backend's lowering, behind the backend's name.
+LOWERING = "lowering"
+
 _ACTIVE: contextvars.ContextVar[tuple[Profile, ...]] = contextvars.ContextVar("iron_profile", default=())
+
+
+@contextmanager
+def under(profile: Profile | None) -> Iterator[None]:
+    """Inside the block this profile is the active one, or none is; nobody is told of it."""
+    token = _ACTIVE.set(() if profile is None else (profile,))
+    try:
+        yield
+    finally:
+        _ACTIVE.reset(token)
 
 
 def active_profile() -> Profile | None:
@@ -58,10 +72,13 @@ class Profile:
 
     def add(self, cls: type, **fields: Any) -> None:
         """An entry: params of `cls` say what it matches, tunables what it gives: its own, and those of a backend's lowering, named
-        "<backend>.<tunable>"."""
+        "<backend>.<tunable>"; "<backend>.lowering" names the distribution whose lowering it is."""
         known: dict[str, Any] = cls.fields  # type: ignore[attr-defined]
         lowered = {name: value for name, value in fields.items() if "." in name}
         fields = {name: value for name, value in fields.items() if name not in lowered}
+        for name, value in lowered.items():
+            if name.rpartition(".")[2] == LOWERING and not isinstance(value, str):
+                raise CallError(f"Profile: an entry for {cls.__name__} gives {name}={value!r}; legal: a distribution's name.")
         for name in fields:
             if name not in known:
                 raise CallError(f"Profile: {cls.__name__} has no field {name}. Fields: {', '.join(known)}.")
@@ -80,6 +97,13 @@ class Profile:
 
     def lowered(self, backend: str, op: Any) -> dict[str, Any]:
         """What this profile gives the tunables of a backend's lowering of an operator, by their names there."""
+        return {name: value for name, value in self._lowered(backend, op).items() if name != LOWERING}
+
+    def lowering(self, backend: str, op: Any) -> str | None:
+        """The distribution whose lowering of an operator this profile chooses for a backend; those tunables are that one's."""
+        return self._lowered(backend, op).get(LOWERING)
+
+    def _lowered(self, backend: str, op: Any) -> dict[str, Any]:
         found = self._given(type(op.base), {name: getattr(op, name) for name in op.fields})
         start = f"{backend}."
         return {name.removeprefix(start): value for name, value in found.items() if name.startswith(start)}

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from iron_core.declare.field import AutoField
 from iron_core.declare.identity import contract_key
+from iron_core.declare.profile import LOWERING
 from iron_core.devices import Device, device
 from iron_core.errors import CallError, DeclarationError
 from iron_core.lowering.answer import No, Yes
@@ -60,6 +61,8 @@ class Lowering:
         found: dict[str, AutoField] = {}
         for base in reversed(cls.__mro__):
             found.update((name, field) for name, field in vars(base).items() if isinstance(field, AutoField))
+        if LOWERING in found:
+            raise DeclarationError(f"{cls.__name__}: a tunable `{LOWERING}` is what a profile chooses a lowering by; rename it.")
         return found
 
     def tunables(self, op: Any, dev: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -171,7 +171,7 @@ class Registry:
                 raise PluginError(f"{_kind(short)} `{name}` is provided by {record.owner}, which is {record.status}: {record.detail}")
             return None
         if len(owners) > 1:
-            choices = " or ".join(f"`{o.distribution}:{o.name}`" for o in owners)
+            choices = " or ".join(f"`{_chosen(short, o)}`" for o in owners)
             raise PluginError(
                 f"{_kind(short)} `{name}` is provided by {' and by '.join(o.owner for o in owners)}. Say which: {choices}; or "
                 f"hide one: IRON_PLUGINS=-{owners[-1].distribution}."
@@ -221,6 +221,11 @@ class Registry:
 
 def _kind(group: str) -> str:
     return group.removesuffix("s")
+
+
+def _chosen(group: str, record: Record) -> str:
+    """How one of several is chosen."""
+    return f"IRON_LOWERINGS={record.name}={record.distribution}" if group == "lowerings" else f"{record.distribution}:{record.name}"
 
 
 def _shadow(record: Record, whose: str) -> None:
