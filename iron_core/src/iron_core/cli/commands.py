@@ -147,6 +147,29 @@ def picture(
     at_work.draw(target, argv, backend=backend, dev=dev, fold=fold, output=output, opened=opened)
 
 
+@iron.command("new-pack")
+@click.argument("name")
+@click.option("--operator", is_flag=True, help="An operator: its reference, an array with a kernel, a C++ kernel for the CPU. The default.")
+@click.option("--backend", is_flag=True, help="A backend that runs elementwise operators with numpy.")
+@click.option("--model", is_flag=True, help="A family of language models, with a part of its own.")
+@click.option("--format", is_flag=True, help="A format of tensors: signed bytes in blocks with a scale.")
+@click.option("--reader", is_flag=True, help="A reader of files of weights.")
+@click.option("--into", metavar="FOLDER", help="The project's folder, new or empty. Default: NAME.")
+@_verbose
+def new_pack(name: str, into: str | None, **kinds: bool) -> None:
+    """Write a project for a distribution of one's own: one working example of each kind, its tests, README, licence and CI.
+
+    NAME is the distribution's, as acme-ops; its package is then acme_ops, and its operators are acme.NAME.
+    """
+    from iron_core.cli.new_pack import write
+
+    folder, paths = write(name, [kind for kind, asked in kinds.items() if asked] or ["operator"], into)
+    click.echo(f"{len(paths)} files in {folder}:")
+    for path in paths:
+        click.echo(f"  {path}")
+    click.echo(f"Next: cd {folder} && python -m pip install -e '.[test,dev]' && python -m pytest")
+
+
 models = _group(iron, "models", "What `iron-run` can run.")
 operators = _group(iron, "operators", "The operators that are installed.")
 backends = _group(iron, "backends", "Who can execute a graph.")

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from iron_core.declare.field import Auto
 from iron_core.declare.rounding import held
+from iron_host.build import Header
 from iron_host.kernels import BINARY, CLAMP, LOG_SUM, QUANTIZE, QUANTIZE_FITTED, ROWWISE, UNARY
 from iron_host.lowerings.template import TemplateLowering
 
@@ -14,7 +15,7 @@ from iron_host.lowerings.template import TemplateLowering
 class Elementwise(TemplateLowering):
     """`template<operation, T>`. An operation is a struct with a function `of`, of vectors of eight floats."""
 
-    header = "elementwise.h"
+    header: ClassVar[str | Header] = "elementwise.h"
     operation: ClassVar[str] = ""
 
     @property
