@@ -12,6 +12,7 @@ from iron_core import bfloat16
 from iron_core.array.build import array_of
 from iron_core.backends.choose import choose
 from iron_core.backends.pricing import Prices, Pricing
+from iron_core.errors import BoundsError
 from iron_ops_aie import GEMV, Copy, ElementwiseAdd, SiLU
 from iron_sim.timing import price as pricing
 from iron_sim.timing.hardware import hardware
@@ -102,10 +103,41 @@ def test_equal_designs_are_estimated_once(monkeypatch):
 
 
 def test_values_that_are_left_out_are_as_large_as_they_may_be():
-    version = image_of().version
-    assert largest(version) == {"at": 511}
+    assert largest(image_of()) == {"at": 511}
     assert price(image_of()).values == {"at": 511}
     assert price(image_of(), {"at": 2}).values == {"at": 2}
+
+
+class Rest(iron.Graph):
+    """The first rows, and what they leave."""
+
+    def body(self, x, y, *, n: iron.Scratchpad[np.int32]):
+        return SiLU(x[:n]), SiLU(y[: 64 - n])
+
+
+def test_a_value_leaves_every_array_something_to_move():
+    """Of what is not given: it is as large as it may be and still does. Only what is limited by what it leaves is 0, which leaves most."""
+    (version,) = Rest().compile(x=(64, 64), y=(64, 64), backend="sim", dev="npu2").versions.values()
+    assert largest(version.image) == {"n": 63} and price(version.image).total_us > 0
+
+    class Left(iron.Graph):
+        def body(self, y, *, n: iron.Scratchpad[np.int32]):
+            return SiLU(y[: 64 - n])
+
+    (version,) = Left().compile(y=(64, 64), backend="sim", dev="npu2").versions.values()
+    assert largest(version.image) == {"n": 0}
+
+
+@pytest.mark.parametrize("n", [0, 64])
+def test_a_call_that_no_array_takes_has_no_price(n):
+    """It is refused as the call is."""
+    compiled = Rest().compile(x=(64, 64), y=(64, 64), backend="sim", dev="npu2")
+    (version,) = compiled.versions.values()
+    with pytest.raises(BoundsError) as priced:
+        price(version.image, {"n": n})
+    with pytest.raises(BoundsError) as called:
+        compiled(np.zeros((64, 64), bfloat16), np.zeros((64, 64), bfloat16), n=n)
+    assert str(priced.value) == str(called.value) and "an array moves at least one tile" in str(called.value)
 
 
 def test_the_simulator_is_a_backend_that_prices():

@@ -15,10 +15,10 @@ import attrs
 from iron_core.array.build import kernels_of
 from iron_core.array.design import ArrayDesign
 from iron_core.array.kernel import Kernel
+from iron_core.array.words import refuse
 from iron_core.declare.affine import Affine
 from iron_core.image.array_image import ArrayImage
 from iron_core.image.array_step import ArrayStep
-from iron_core.image.plan import VersionPlan
 from iron_sim.timing.estimate import Estimate, estimate
 from iron_sim.timing.hardware import hardware
 from iron_sim.timing.load import load_us, switch_us
@@ -75,15 +75,18 @@ class Price:
 def price(image: ArrayImage, values: Mapping[str, int] | None = None) -> Price:
     """What a call of an image takes with these per-call values; one that is left out is as large as it may be.
 
-    UnsupportedError for a device whose hardware's timing is not known.
+    BoundsError for values with which some array would have nothing to move, as a call with them has. UnsupportedError for a device whose
+    hardware's timing is not known.
     """
     hw = hardware(image.dev)
-    called = {**largest(image.version), **(values or {})}
+    called = {**largest(image), **(values or {})}
     words = [parameter.form.at(called) for parameter in image.parameters]
     numbers: list[dict[str, int]] = [{} for _ in image.steps]
     for word, parameter in zip(words, image.parameters, strict=True):
         for index, name in parameter.uses:
             numbers[index][name] = word
+            if parameter.kind == "length" and word < 1:
+                _refuse(image.steps[index], name, word, called)
     known: dict[Any, Estimate] = {}
     found: dict[str, Estimate] = {}
     for step, given in zip(image.steps, numbers, strict=True):
@@ -108,6 +111,13 @@ def price(image: ArrayImage, values: Mapping[str, int] | None = None) -> Price:
         image.resets * hw.reset.value,
         dispatches * hw.host_run.value,
     )
+
+
+def _refuse(step: ArrayStep, name: str, number: int, values: Mapping[str, int]) -> None:
+    """BoundsError for a step's word, as a call has it."""
+    word = next(word for word in step.design.sequence.words if word.name == name)
+    followed = {one.expression.value: values[one.expression.value] for one in step.bindings if one.expression.value}
+    refuse(step.operator, word, number, {one.member: one.expression.at(values) for one in step.bindings}, followed)
 
 
 def entries(image: ArrayImage) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -136,21 +146,27 @@ def _kernels(step: ArrayStep, dev: str) -> Mapping[str, Kernel]:
     return kernels_of(step.configured, dev)
 
 
-def largest(version: VersionPlan) -> dict[str, int]:
-    """The largest number that each per-call value of a version may be; 0 for one that nothing limits."""
-    limits: dict[str, list[tuple[Affine, int]]] = {value.name: [] for value in version.values}
-    for check in version.checks:
-        limits[check.expression.value].append((check.expression, check.limit - check.extent))
-    for port in (*version.inputs, *version.outputs):
-        for axis, form in port.bounds:
-            limits[form.value].append((form, port.shape[axis]))
-    return {name: min((_most(form, limit) for form, limit in found if form.scale > 0), default=0) for name, found in limits.items()}
+def largest(image: ArrayImage) -> dict[str, int]:
+    """The largest number that each per-call value of a version may be; 0 for one that nothing limits from above but by what it leaves of
+    something else, for that is most where it is 0."""
+    version = image.version
+    forms: list[tuple[Affine, int | None, int]] = [(check.expression, check.limit - check.extent, 0) for check in version.checks]
+    forms += [(form, port.shape[axis], 0) for port in (*version.inputs, *version.outputs) for axis, form in port.bounds]
+    lengths = [(word.form, None, 1) for word in image.parameters if word.kind == "length"]
+    found = {}
+    for value in version.values:
+        own = [one for one in (*forms, *lengths) if one[0].value == value.name]
+        rising = [_last(form, most, above=False) for form, most, _ in own if form.scale > 0 and most is not None]
+        falling = [_last(form, least, above=True) for form, _, least in own if form.scale < 0]
+        found[value.name] = min([min(rising, default=0), *falling])
+    return found
 
 
-def _most(form: Affine, limit: int) -> int:
-    """The largest number, not negative, for which a rising expression is at most `limit`."""
+def _last(form: Affine, limit: int, above: bool) -> int:
+    """The largest number, not negative, with which an expression is at most a limit, or where it is to be `above` at least that."""
     low, high = 0, 1 << 31
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if form.at({form.value: middle}) <= limit else (low, middle)
+        number = form.at({form.value: middle})
+        low, high = (middle, high) if (number >= limit if above else number <= limit) else (low, middle)
     return low
