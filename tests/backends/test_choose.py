@@ -7,12 +7,14 @@ import pytest
 
 from iron_core.backends import choose
 from iron_core.backends.null import NullBackend
+from iron_core.backends.pricing import pricing_backend
 from iron_core.backends.protocol import Available, Backend, Unavailable
 from iron_core.backends.reference import ReferenceBackend
 from iron_core.cli.listing import probed, says
 from iron_core.errors import BackendUnavailable, UnknownName, UnsupportedError
 from iron_core.plugins.record import Record
 from iron_core.plugins.registry import Registry
+from tests.fresh import modules_after
 
 
 class Fake(NullBackend):
@@ -188,3 +190,11 @@ def test_null_hands_out_no_data():
     compiled = One().compile(x=(4,), backend="null", dev="npu2")
     with pytest.raises(UnsupportedError, match="backend='reference' or 'host'"):
         compiled(np.zeros(4, iron.bfloat16))
+
+
+def test_prices_are_asked_of_the_simulator_first():
+    """Where it knows the device no other backend is loaded for it; a device that nobody prices has none."""
+    pytest.importorskip("iron_sim")
+    code = "from iron_core.backends.pricing import pricing_backend; assert pricing_backend('npu1').name == 'sim'"
+    assert not {"iron_host.backend", "iron_npu.backend", "iron_sim.machine"} & modules_after(code)[code]
+    assert pricing_backend("npu2") is choose.get("sim") and pricing_backend("host") is None

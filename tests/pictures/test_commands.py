@@ -90,8 +90,9 @@ def test_a_model_is_drawn_by_its_command_line(iron, tmp_path):
     assert "(no tensors)" in text and "version ids=(32,) int32" in text and "folded into others" in text
 
 
-def test_an_npu_is_priced_where_a_backend_prices(iron, site, tmp_path):
-    """Without --backend the first that has prices is asked; what a call takes stands on top."""
+def test_an_npu_is_priced_where_a_backend_prices(iron, site, tmp_path, monkeypatch):
+    """Without --backend the first that has prices is asked, beside the simulator or without it; what a call takes stands on top."""
+    monkeypatch.setenv("IRON_PLUGINS", "-iron-sim")
     site.add("iron-abacus", entries={"iron.backends.v1": {"abacus": "abacus:Abacus"}}, modules={"abacus.py": ABACUS})
     assert iron("picture", "mine.py:Rows", "x=64x32", "--dev", "npu2")[0] == 0
     text = (tmp_path / "Rows.html").read_text()

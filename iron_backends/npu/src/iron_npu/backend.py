@@ -99,11 +99,15 @@ class NpuBackend(Backend):
     def compile(
         self, plan: Plan, signature: Signature, coresident: Iterable[Pack] = (), feeds: Signature | None = None
     ) -> CompiledVersion:
-        """The image of all versions there are; nothing is built, and no device is looked for."""
+        """The image of all versions there are; nothing is built, and no device is looked for. UnsupportedError for a version with a run
+        that is estimated past the driver's watchdog."""
         from iron_core.image.array_image import array_image
         from iron_npu.image.compiled import compiled
+        from iron_npu.image.watchdog import check_estimate
 
-        _arrays[plan.version(signature)] = array_image(plan, signature, coresident, feeds)
+        made = array_image(plan, signature, coresident, feeds)
+        check_estimate(plan.name, made)
+        _arrays[plan.version(signature)] = made
         return compiled(plan, signature, _arrays)
 
     def memory(self, plan: Plan) -> NpuMemory:

@@ -7,10 +7,7 @@ from typing import Any
 
 import click
 
-from iron_core.backends import choose
-from iron_core.backends.pricing import Pricing
 from iron_core.cli import streams
-from iron_core.cli.picture import pricing
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
 from iron_core.cli.targets import compiled_graph
@@ -22,7 +19,7 @@ from iron_core.image.packaging import CONTEXTS, ELF, XCLBIN, each_step
 from iron_npu.image.emitted import write_image
 from iron_npu.image.image import Image
 from iron_npu.image.making import image_of
-from iron_npu.image.watchdog import check_time
+from iron_npu.image.watchdog import check_estimate
 
 _HEADERS = ("version", "takes", "dispatches", "entries", "words", "buffers", "bytes")
 
@@ -74,7 +71,7 @@ def _compile(
         images = {version.signature: array_image(plan, version.signature) for version in plan.versions}
         made = image_of(plan, images)
     with working("estimating"):
-        times = _times(plan.name, images, dev)
+        times = _times(plan.name, images)
     with working("writing"):
         files = write_image(made, emit) if emit else []
     if as_json:
@@ -86,13 +83,10 @@ def _compile(
     return 0
 
 
-def _times(graph: str, images: Mapping[Signature, ArrayImage], dev: str) -> dict[Signature, float]:
-    """Microseconds of a call of each version, by the first backend that prices; none without one. UnsupportedError for one that the
-    driver would end."""
-    backend = choose.get(pricing(dev) or "null")
-    if not isinstance(backend, Pricing):
-        return {}
-    return {signature: check_time(graph, image, backend).total_us for signature, image in images.items()}
+def _times(graph: str, images: Mapping[Signature, ArrayImage]) -> dict[Signature, float]:
+    """Microseconds of a call of each version, as far as they are estimated. UnsupportedError for one that the driver would end."""
+    prices = {signature: check_estimate(graph, image) for signature, image in images.items()}
+    return {signature: one.total_us for signature, one in prices.items() if one is not None}
 
 
 def _tell(image: Image, times: Mapping[Signature, float]) -> None:

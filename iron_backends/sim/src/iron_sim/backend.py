@@ -21,11 +21,10 @@ from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.packs import Pack
 from iron_core.image.plan import Plan
 from iron_core.lowering.answer import No, Yes
-from iron_sim.executable import SimExecutable
-from iron_sim.host import SimMemory
-from iron_sim.loop import SimLoop
 
 if TYPE_CHECKING:
+    from iron_sim.executable import SimExecutable
+    from iron_sim.host import SimMemory
     from iron_sim.timing.price import Price
 
 
@@ -74,9 +73,14 @@ class SimBackend(Backend):
         return price(image, values)
 
     def memory(self, plan: Plan) -> SimMemory:
+        from iron_sim.host import SimMemory
+
         return SimMemory(plan)
 
     def load(self, image: ArrayImage, memory: SimMemory) -> SimExecutable:
+        from iron_sim.executable import SimExecutable
+        from iron_sim.loop import SimLoop
+
         kind = SimExecutable if image.program is None else SimLoop
         return kind(image, memory, trace=self.trace or os.environ.get("IRON_SIM_TRACE") or None)
 

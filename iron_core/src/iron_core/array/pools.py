@@ -9,6 +9,7 @@ objects are the larger of both sides; a join or split has a pair of locks for ev
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping
 
@@ -151,11 +152,21 @@ def declared_depth(fifo: FifoData, number: int) -> int:
     return fifo.depth if isinstance(fifo.depth, int) else fifo.depth[number]
 
 
+@functools.lru_cache(maxsize=64)
+def _acquired(design: ArrayDesign) -> Mapping[tuple[str, str], int]:
+    """By fifo and tile the most objects that the tile's core asks for at once."""
+    found: dict[tuple[str, str], int] = {}
+    for core in design.cores:
+        for statement in walk(core.program):
+            if isinstance(statement, Acquire):
+                key = statement.fifo, core.tile
+                found[key] = max(found.get(key, 0), statement.count)
+    return found
+
+
 def largest_acquire(design: ArrayDesign, fifo: str, tile: str) -> int:
     """The most objects of a fifo that the tile's core asks for at once; 0 where it asks for none."""
-    core = design.core_at(tile)
-    counts = [s.count for s in walk(core.program) if isinstance(s, Acquire) and s.fifo == fifo] if core else []
-    return max(counts, default=0)
+    return _acquired(design).get((fifo, tile), 0)
 
 
 def end_depth(design: ArrayDesign, fifo: FifoData, number: int) -> int:

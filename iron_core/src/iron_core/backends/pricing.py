@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from iron_core.backends import choose
+from iron_core.backends.protocol import Unavailable
+from iron_core.errors import IronError
+
+#: Asked first, so that no other is loaded where it knows the device.
+FIRST = ("sim",)
+
 
 @runtime_checkable
 class Prices(Protocol):
@@ -27,3 +34,16 @@ class Pricing(Protocol):
 
     def price(self, image: Any, values: Mapping[str, int] = {}) -> Prices:
         """What a call of `image` takes. values: the call's, by name; those left out are as large as they may be."""
+
+
+def pricing_backend(dev: str) -> Any | None:
+    """The first backend of this installation that prices images for a device; None where none does."""
+    known = choose.names()
+    for name in dict.fromkeys((*(one for one in FIRST if one in known), *known)):
+        try:
+            found = choose.get(name)
+            if isinstance(found, Pricing) and not isinstance(choose.probe(found), Unavailable) and dev in found.devices():
+                return found
+        except IronError:
+            continue
+    return None

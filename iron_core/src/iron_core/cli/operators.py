@@ -82,16 +82,16 @@ def _placed(cls: Any, fields: tuple[str, ...], dev: str | None) -> Any:
 
 
 def _draw(cls: Any, fields: tuple[str, ...], dev: str | None, page: str | None, opened: bool) -> None:
-    from iron_core.backends.choose import get
-    from iron_core.cli.picture import pricing, put
+    from iron_core.backends.pricing import pricing_backend
+    from iron_core.cli.picture import put
     from iron_core.devices import meant
     from iron_core.visualize import operator_html
     from iron_core.visualize.priced import operator_us
 
     chosen = meant(dev, f"{cls.__name__}'s array").name
     op = _placed(cls, fields, chosen)
-    backend = pricing(chosen)
-    us = None if backend is None else operator_us(op, get(backend), chosen)
+    backend = pricing_backend(chosen)
+    us = None if backend is None else operator_us(op, backend, chosen)
     put(operator_html(op, chosen, us=us), page or (None if opened else f"{cls.__name__}.html"), opened=opened)
 
 

@@ -11,13 +11,11 @@ from typing import Any
 
 import click
 
-from iron_core.backends import choose
-from iron_core.backends.pricing import Pricing
-from iron_core.backends.protocol import Unavailable
+from iron_core.backends.pricing import pricing_backend
 from iron_core.cli.progress import working
 from iron_core.cli.targets import compiled_graph
 from iron_core.devices import device
-from iron_core.errors import IronError, UnsupportedError, UsageError, printable
+from iron_core.errors import UnsupportedError, UsageError, printable
 from iron_core.files import writable, write_whole
 from iron_core.visualize import dot, html, picture
 from iron_core.visualize.priced import prices
@@ -39,7 +37,7 @@ def draw(
     options: dict[str, Any] = {"fold": True} if fold else {}
     with working("compiling"):
         try:
-            compiled = compiled_graph(target, argv, backend=backend or pricing(dev), dev=dev, **options)
+            compiled = compiled_graph(target, argv, backend=backend or _drawing(dev), dev=dev, **options)
         except UnsupportedError as error:
             if backend is not None or dev is None or not device(dev).is_npu:
                 raise
@@ -78,16 +76,10 @@ def _written(path: str | Path) -> Iterator[None]:
         raise UsageError(f"{printable(path, 200)}: {error.strerror}.") from None
 
 
-def pricing(dev: str | None) -> str | None:
+def _drawing(dev: str | None) -> str | None:
     """The backend that draws a device nobody named one for: the first that prices images, else the one that plans; for a device
     without an array, or none, whichever runs graphs here."""
     if dev is None or not device(dev).is_npu:
         return None
-    for name in choose.names():
-        try:
-            found = choose.get(name)
-            if isinstance(found, Pricing) and not isinstance(choose.probe(found), Unavailable) and dev in found.devices():
-                return name
-        except IronError:
-            continue
-    return "null"
+    found = pricing_backend(dev)
+    return "null" if found is None else found.name

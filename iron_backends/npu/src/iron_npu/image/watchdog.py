@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iron_core.backends.pricing import Prices, Pricing
-from iron_core.errors import UnsupportedError
+from iron_core.backends.pricing import Prices, Pricing, pricing_backend
+from iron_core.errors import BoundsError, UnsupportedError
 from iron_core.graph.signature import describe_signature
 from iron_core.image.array_image import ArrayImage
 
@@ -21,10 +21,25 @@ def longest(image: ArrayImage, prices: Prices) -> tuple[str, float]:
     return max(steps, key=lambda one: one[1], default=("", 0.0))
 
 
-def check_time(graph: str, image: ArrayImage, pricing: Pricing, limit_us: float = WATCHDOG_US) -> Prices:
+def check_estimate(graph: str, image: ArrayImage) -> Prices | None:
+    """`check_time` by whoever prices the device here, as iron-sim does; None, and nothing is refused, where nobody does."""
+    pricing = pricing_backend(image.dev)
+    if pricing is None:
+        return None
+    try:
+        prices = pricing.price(image)
+    except UnsupportedError:  # it knows the device, and not how long it takes
+        return None
+    return check_time(graph, image, pricing, prices=prices)
+
+
+def check_time(
+    graph: str, image: ArrayImage, pricing: Pricing, limit_us: float = WATCHDOG_US, prices: Prices | None = None
+) -> Prices:
     """What a call takes with values as large as they may be; UnsupportedError where a run is estimated past the watchdog, with the
-    largest values with which none is. pricing: who estimates, as the simulator does."""
-    prices = pricing.price(image)
+    largest values with which none is. pricing: who estimates. prices: what it said of these largest values, if it was asked."""
+    if prices is None:
+        prices = pricing.price(image)
     what, us = longest(image, prices)
     if us <= limit_us:
         return prices
@@ -45,19 +60,25 @@ def check_time(graph: str, image: ArrayImage, pricing: Pricing, limit_us: float 
 
 
 def _largest(image: ArrayImage, pricing: Pricing, most: Mapping[str, int], names: list[str], limit_us: float) -> dict[str, int] | None:
-    """The values with those of these names made as much smaller, alike, as no run needs to be longer; None where even 1 is too much."""
+    """The values with those of these names made as much smaller, alike, as no run needs to be longer; None where even the least that
+    arrays take are too much."""
 
     def at(part: int) -> dict[str, int]:
         return {name: max(n * part // parts, min(n, 1)) if name in names else n for name, n in most.items()}
 
-    def fits(part: int) -> bool:
-        return longest(image, pricing.price(image, at(part)))[1] <= limit_us
+    def takes(part: int) -> float | None:
+        """Microseconds of the longest run; None of values that are too small for some array."""
+        try:
+            return longest(image, pricing.price(image, at(part)))[1]
+        except BoundsError:
+            return None
 
     parts = max((most[name] for name in names), default=0)
-    if not parts or not fits(0):
-        return None
-    low, high = 0, parts
+    low, high, found = -1, parts, False
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return at(low)
+        us = takes(middle)
+        fits = us is None or us <= limit_us
+        found = found or (us is not None and fits)
+        low, high = (middle, high) if fits else (low, middle)
+    return at(low) if found else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import attrs
 import numpy as np
@@ -211,8 +212,13 @@ def _runs(image: ArrayImage, places: Sequence[int], words: Sequence[Parameter], 
 
 def device_name(array: ArrayDesign, placement: TilePlacement) -> str:
     """A name that follows from what the device is, so that it is the same in every graph."""
-    digest = hashlib.sha256(print_array(array, placement=placement).encode()).hexdigest()[:8]
-    return f"{array.name}_{digest}"
+    return f"{array.name}_{_digits(array, tuple(sorted(placement.items())))}"
+
+
+@lru_cache(maxsize=256)
+def _digits(array: ArrayDesign, placement: tuple[tuple[str, tuple[int, int]], ...]) -> str:
+    """What an array is, in eight digits: of the same arrays for every version that a graph is given."""
+    return hashlib.sha256(print_array(array, placement=dict(placement)).encode()).hexdigest()[:8]
 
 
 def _sequences(part: _Part, spelling: str) -> Callable[[Writer, dict[str, str]], None]:
