@@ -22,7 +22,7 @@ from iron_core.plugins.record import LEVELS, OWN, PREFIXES, Record, normal
 
 #: Names that are no entry points and belong to Iron: a plugin's of the same name is reached as `distribution:name` alone.
 RESERVED = {
-    "commands": frozenset({"run", "models", "operators", "backends", "plugins", "cache", "doctor", "picture", "bench"}),
+    "commands": frozenset({"run", "models", "operators", "backends", "plugins", "cache", "doctor", "picture", "bench", "new-pack"}),
     "devices": frozenset({"host", *(f"npu{g}{n}" for g, most in ((1, 4), (2, 8)) for n in ("", *(f"_{c}col" for c in range(1, most))))}),
     "formats": frozenset({"bfloat16", "float32", "float16", "int8", "uint8", "int32", "uint32"}),
 }
