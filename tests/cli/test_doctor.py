@@ -84,10 +84,10 @@ def test_a_backend_that_does_not_look_closer_is_asked_by_its_probe(odd, iron, pr
 @pytest.mark.parametrize(
     ("examine", "said"),
     [
-        ("def examine(self): raise OSError('the bus is gone')", "its examine() failed (iron-odd 0.1): OSError: the bus is gone"),
-        ("def examine(self): return ['ok']", "its examine() gave 'ok' (str) (iron-odd 0.1); legal: Findings"),
-        ("def examine(self): return None", "its examine() failed (iron-odd 0.1): TypeError: 'NoneType' object is not iterable"),
-        ("def examine(self): return [iron.Finding('a', 'b', 'bad')]", "its examine() failed (iron-odd 0.1): ValueError"),
+        ("def examine(self): raise OSError('the bus is gone')", "its examine() failed WHOSE: OSError: the bus is gone"),
+        ("def examine(self): return ['ok']", "its examine() gave 'ok' (str) WHOSE; legal: Findings"),
+        ("def examine(self): return None", "its examine() failed WHOSE: TypeError: 'NoneType' object is not iterable"),
+        ("def examine(self): return [iron.Finding('a', 'b', 'bad')]", "its examine() failed WHOSE: ValueError"),
     ],
 )
 def test_a_backend_that_fails_at_it_is_a_problem(odd, iron, examine, said):
@@ -95,6 +95,7 @@ def test_a_backend_that_fails_at_it_is_a_problem(odd, iron, examine, said):
     odd(examine=examine)
     status, out, _ = iron("doctor", "--backend", "odd", "--json")
     probed, failed = json.loads(out)["examined"]["findings"]
+    said = said.replace("WHOSE", "(iron-odd 0.1, entry point `odd = odd_backend:Odd`)")
     assert status == 1 and probed["says"] == "it ticks" and failed["says"].startswith(said)
 
 

@@ -282,6 +282,6 @@ def test_a_plugins_failure_is_one_line_of_a_commands_standard_error(site, iron_r
     told = [text for text in done.stderr.splitlines() if "iron-odd" in text]
     assert done.returncode == 0 and len(done.stdout.split()) == 3
     assert told == [
-        "warning: plugin `odd` of iron-odd 0.2 failed at iron_plan_built and is told nothing more: SystemExit: bye. "
-        "Fix it or hide it: IRON_PLUGINS=-iron-odd."
+        "warning: plugin of iron-odd 0.2 (entry point `odd = odd_watcher`) failed at iron_plan_built and is told nothing more: SystemExit: "
+        "bye at odd_watcher.py:3. Fix it or hide it: IRON_PLUGINS=-iron-odd."
     ]

@@ -214,13 +214,17 @@ def test_arguments_in_cxx_are_passed_on(stand, loads):
     assert len(stand.lines) == 2
 
 
-def test_a_failing_compile_leaves_nothing_and_says_one_line(stand, loads):
-    """The compiler's first error, no entry, and the next try works."""
+def test_a_failing_compile_leaves_no_entry_and_says_all_that_the_compiler_said(stand, loads):
+    """Its first error on the first line, then its words; the source and a log are kept, and the next try works."""
     stand.mode("""echo "x.cpp:1:1: error: first" >&2; echo "x.cpp:2:1: error: second" >&2; exit 1""")
     with pytest.raises(BackendUnavailable, match=r"did not compile iron_sum\.cpp: x\.cpp:1:1: error: first") as told:
         loads()
-    assert "second" not in str(told.value) and "\n" not in str(told.value)
+    first, *words = str(told.value).splitlines()
+    assert "second" not in first and words == ["x.cpp:1:1: error: first", "x.cpp:2:1: error: second"]
     assert stand.left == []
+    kept = Path(first.partition("Source and log are in ")[2].rstrip("."))
+    assert kept.parent == stand.cache / "iron" / "failed" and 'extern "C" void iron_sum' in (kept / "iron_sum.cpp").read_text()
+    assert (kept / "iron_sum.log").read_text().splitlines()[1:] == words
     stand.mode("")
     loads()
     assert len(stand.left) == 1

@@ -231,7 +231,7 @@ TWICE = (
     [
         (
             "class L(Lowering):\n    def supports(self, op, dev): 1/0",
-            "iron-odd 0.2 failed to say whether its lowering takes .*: ZeroDivisionError",
+            r"failed to say whether its lowering takes .*: ZeroDivisionError: division by zero at odd_kernels\.py:3",
         ),
         ("class L(Lowering):\n    def supports(self, op, dev): raise SystemExit(5)", "SystemExit: 5"),
         ("class L(Lowering):\n    def supports(self, op, dev): raise KeyboardInterrupt", "KeyboardInterrupt"),
@@ -240,7 +240,8 @@ TWICE = (
             r"supports\(\) gave True \(bool\); legal: Yes\(\) or No\(rule\)",
         ),
         ("class L(Lowering):\n    def supports(self, op): return Yes()", "TypeError"),
-        ("class L(Lowering):\n    def resolve(self, op, dev): 1/0\n    def step(self, *a): pass", "failed to lower .*: ZeroDivisionError"),
+        ("class L(Lowering):\n    def resolve(self, op, dev): 1/0\n    def step(self, *a): pass",
+            r"failed to lower .*: ZeroDivisionError.* at odd_kernels\.py:3"),
         ("class L(Lowering): pass", "failed to lower .*: AttributeError"),
         ("class L(Lowering):\n    def __init__(self): 1/0", "cannot be made: ZeroDivisionError"),
         ("class L: pass", "failed to load: it names a class `L`; a lowering is a class deriving from iron_core.Lowering"),
@@ -268,12 +269,13 @@ def test_a_broken_lowering_leaves_the_reference(site, capsys, lowering, says):
     assert Graph().compile(x=((4,), np.float32), backend="host")(np.ones(4, np.float32)).tolist() == [2] * 4
     told = capsys.readouterr().err
     assert told.startswith("iron: host: Twice runs its numpy reference") and re.search(says, told) and told.count("\n") == 1
+    assert "iron-odd 0.2 (entry point `host.odd_pack.Twice = odd_kernels:L`)" in told
     with pytest.raises(UnsupportedError, match=says):
         Graph().compile(x=((4,), np.float32), backend=HostBackend(strict=True))
 
 
 def test_a_packs_kernel_that_does_not_compile_is_the_packs(site):
-    """With its operator, the step and the compiler's first error; ours are told with these too."""
+    """With its entry point, operator, step and first error on one line, then all that the compiler said; the source is kept."""
     lowering = (
         "from pathlib import Path\nfrom iron_host.lowering import Header, Unary\nclass L(Unary):\n    operator = 'odd_pack.Twice'\n"
         "    header, operation = Header(Path(__file__).with_name('odd.h')), 'odd::Twice'\n"
@@ -286,19 +288,29 @@ def test_a_packs_kernel_that_does_not_compile_is_the_packs(site):
         def body(self, x):
             return odd_pack.Twice(x)
 
-    says = (
-        r"^iron-odd 0\.2: the kernel of Twice \(step twice0\): .* did not compile \w+\.cpp: .*odd\.h:2:1: error: .*nonsense.*"
-        r"\. Fix it or hide it: IRON_PLUGINS=-iron-odd\.$"
-    )
-    with pytest.raises(PluginError, match=says):
+    with pytest.raises(PluginError) as raised:
         Graph().compile(x=((4,), np.float32), backend="host")
+    first, *words = str(raised.value).splitlines()
+    told = re.fullmatch(
+        r"iron-odd 0\.2 \(entry point `host\.odd_pack\.Twice = odd_kernels:L`\): the kernel of Twice \(step twice0\): .* did not compile "
+        r"(\w+)\.cpp: .*odd\.h:2:1: error: .*nonsense.*\. Source and log are in (\S+)\. Fix it or hide it: IRON_PLUGINS=-iron-odd\.",
+        first,
+    )
+    assert told, first
+    symbol, kept = told[1], Path(told[2])
+    assert sorted(file.name for file in kept.iterdir()) == [f"{symbol}.cpp", f"{symbol}.log", "slots.h"]
+    assert '#include "odd.h"' in (kept / f"{symbol}.cpp").read_text()
+    command, *log = (kept / f"{symbol}.log").read_text().splitlines()
+    assert command.startswith("$ ") and f"{symbol}.cpp" in command and "error: " in "\n".join(log)
+    assert len(words) == len(log) > 1 and words[0].startswith(f"In file included from {kept}/{symbol}.cpp:1:")
 
 
 def test_our_kernel_that_does_not_compile_is_told_with_its_step(monkeypatch):
     """The compiler or its flags are at fault, so this machine's host is."""
     monkeypatch.setenv("IRON_HOST_CXXFLAGS", "-fno-such-flag")
     monkeypatch.setattr(build, "_loaded", {})  # a kernel that this process has loaded is not compiled again
-    with pytest.raises(KernelError, match=r"^host: SiLU \(step silu0\): .* did not compile \w+\.cpp: .*no-such-flag") as raised:
+    says = r"^host: SiLU \(step silu0\): .* did not compile \w+\.cpp: .*no-such-flag.*\. Source and log are in "
+    with pytest.raises(KernelError, match=says) as raised:
         One().compile(x=((4,), np.float32), backend="host")
     assert isinstance(raised.value, BackendUnavailable)
 
@@ -315,10 +327,9 @@ def test_a_backend_that_fails_is_an_error_with_whose_it_is(site, method, failure
     source = "from iron_core.backends.null import NullBackend\n"
     source += f"class It(NullBackend):\n    name, preference = 'odd', None\n    def {method}(self, *a, **k): {failure}\n"
     site.add("iron-odd", "0.2", entries={"iron.backends.v1": {"odd": "odd_backend:It"}}, modules={"odd_backend.py": source})
-    with pytest.raises(
-        PluginError, match=r"iron-odd 0\.2( failed to (say what it takes|compile|make its memory): .*|: It\.\w+\(\) gave None; legal: .*)"
-        r"Fix it or hide it: IRON_PLUGINS=-iron-odd\."
-    ):
+    did = r"( failed to (say what it takes|compile|make its memory): .*|: It\.\w+\(\) gave None; legal: .*)"
+    fix = r"Fix it or hide it: IRON_PLUGINS=-iron-odd\."
+    with pytest.raises(PluginError, match=rf"iron-odd 0\.2 \(entry point `odd = odd_backend:It`\){did}{fix}"):
         One().compile(x=((8,), np.float32), backend="odd")(np.ones(8, np.float32))
 
 
@@ -329,14 +340,15 @@ def test_an_operator_that_fails_is_an_error_with_whose_it_is(site, capsys):
     assert main(["operators", "run", "odd.Odd", "size=8", "--backend", "reference"]) == 2
     assert (
         capsys.readouterr().err
-        == "error: iron-odd 0.2 failed in its reference: SystemExit: 0. Fix it or hide it: IRON_PLUGINS=-iron-odd.\n"
+        == "error: iron-odd 0.2 (entry point `odd.Odd = odd_ops:Odd`) failed in its reference: SystemExit: 0 at odd_ops.py:3. "
+        "Fix it or hide it: IRON_PLUGINS=-iron-odd.\n"
     )
 
 
 @pytest.mark.parametrize(
     ("cases", "says"),
     [
-        ("cls.nope", "iron-odd 0.2 failed in its test cases: AttributeError"),
+        ("cls.nope", "iron-odd 0.2 (entry point `odd.Odd = odd_ops:Odd`) failed in its test cases: AttributeError"),
         ("[Case(M=3)]", "Odd.test: Case(M3) gives M, which is no field of it"),
     ],
 )

@@ -107,7 +107,8 @@ def test_a_watcher_that_fails_hurts_nobody(watcher, site, source):
     """At import, in a call or against its specification: it is noted, and the others are told."""
     site.add("iron-bad", entries={"iron.plugins.v1": {"bad": "bad_watcher"}}, modules={"bad_watcher.py": source})
     registry.cache_clear()
-    with pytest.warns(PluginWarning, match=r"plugin `bad` of iron-bad 1\.0 .* and is told nothing more: .*IRON_PLUGINS=-iron-bad\.\Z"):
+    whose = r"plugin of iron-bad 1\.0 \(entry point `bad = bad_watcher`\)"
+    with pytest.warns(PluginWarning, match=whose + r" .* and is told nothing more: .*IRON_PLUGINS=-iron-bad\.\Z"):
         announce("iron_step_timed", step="s", seconds=0.5)
     assert sys.modules["watcher"].seen == [("step", "s", 0.5)]
     (bad,) = [r for r in registry().select("plugins") if r.name == "bad"]

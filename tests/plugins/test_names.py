@@ -148,18 +148,19 @@ def test_hiding_ours_gives_the_name_to_the_other(taker, monkeypatch):
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("    def probe(self): raise SystemExit(1)", "its probe failed (iron-fast 1.0): SystemExit: 1"),
+        ("    def probe(self): raise SystemExit(1)", "its probe failed WHOSE: SystemExit: 1"),
         (
             "    def probe(self): return True",
-            "its probe gave True (bool) (iron-fast 1.0); legal: Available(summary) or Unavailable(reason, fix)",
+            "its probe gave True (bool) WHOSE; legal: Available(summary) or Unavailable(reason, fix)",
         ),
-        ("    def devices(self): return ()", "its devices() gave an object of class `tuple` (iron-fast 1.0)"),
-        ("    compile = None", "it has no compile() (iron-fast 1.0)"),
+        ("    def devices(self): return ()", "its devices() gave an object of class `tuple` WHOSE"),
+        ("    compile = None", "it has no compile() WHOSE"),
     ],
     ids=["probe-exits", "probe-bool", "no-device", "no-compile"],
 )
 def test_a_backend_that_breaks_the_protocol_cannot_run_here(site, told, body, says):
     """Asked for by name it is refused in those words; otherwise it is a reason in the choice, and a row of the list."""
+    says = says.replace("WHOSE", "(iron-fast 1.0, entry point `fast = fast_pack:Fast`)")
     source = "from iron_core.backends.null import NullBackend\nclass Fast(NullBackend):\n    name, preference = 'fast', 0\n" + body + "\n"
     site.add("iron-fast", entries={"iron.backends.v1": {"fast": "fast_pack:Fast"}}, modules={"fast_pack.py": source})
     with pytest.raises(BackendUnavailable) as caught:
@@ -184,7 +185,8 @@ def test_a_backend_is_what_its_entry_point_says(site, line, says):
     site.add("iron-fast", entries={"iron.backends.v1": {"fast": "fast_pack:Fast"}}, modules={"fast_pack.py": source})
     with pytest.raises(PluginError) as caught:
         choose.get("fast")
-    assert str(caught.value) == f"backend `fast` of iron-fast 1.0{':' if 'its' in says else ''} {says}."
+    whose = "backend `fast` of iron-fast 1.0 (entry point `fast = fast_pack:Fast`)"
+    assert str(caught.value) == f"{whose}{':' if 'its' in says else ''} {says}."
     assert choose.choose().backend.name == "host"
 
 

@@ -237,9 +237,9 @@ def device(spec: Any) -> Device:
             with foreign.guarded():
                 found = record.object() if callable(record.object) else record.object
         except foreign.Raised as raised:
-            raise PluginError(f"dev={name!r}: the device of {record.owner} cannot be had: {raised}.") from raised.error
+            raise PluginError(f"dev={name!r}: the device of {record.origin} cannot be had: {raised}.") from raised.error
         if not isinstance(found, Device):
-            raise PluginError(f"dev={name!r}: {record.owner} gives {foreign.kind_of(found)}, which is no iron_core.devices.Device.")
+            raise PluginError(f"dev={name!r}: {record.origin} gives {foreign.kind_of(found)}, which is no iron_core.devices.Device.")
         return found
     known = [*DEVICES, *registry().names("devices")]
     near = difflib.get_close_matches(name, known, 1)

@@ -175,8 +175,9 @@ class HostBackend(Backend):
             of = next((run.plan for run in image.steps if run.unit is not None and run.unit.symbol == error.symbol), None)
             if of is None:
                 raise
-            used, said = f"{type(of.op).__name__} (step {of.name}): ", error.said.rstrip(".")
-            raise blamed(lowered.by[of.name].lowering, f"the kernel of {used}{said}.") or KernelError(error.symbol, said, used) from error
+            used = f"{type(of.op).__name__} (step {of.name}): "
+            ours = KernelError(error.symbol, error.said, used, error.words, error.kept)
+            raise blamed(lowered.by[of.name].lowering, f"the kernel of {str(ours).removeprefix('host: ')}") or ours from error
         return image
 
     def follows(self) -> str | None:

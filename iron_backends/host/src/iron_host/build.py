@@ -9,7 +9,9 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import Any
 import attrs
 
 from iron_core.aside import aside
+from iron_core.cache import failed
 from iron_core.cache.entry import About
 from iron_core.cache.home import home, is_noexec, refusal
 from iron_core.cache.keys import digest
@@ -26,6 +29,7 @@ from iron_core.errors import CacheError, CacheHomeError, DeclarationError, print
 from iron_core.processes import Running
 from iron_core.side_by_side import side_by_side
 from iron_host import compiler, kernels, scratch, slots
+from iron_host.errors import KernelError
 from iron_host.slots import Slots
 
 SOURCES = Path(__file__).parent / "csrc"
@@ -156,7 +160,10 @@ def compiled(
         source = folder / f"{name}.cpp"
         source.write_text(text, encoding="utf-8")
         (folder / slots.FILE).write_text(slots_header(own), encoding="utf-8")
-        with_.run(source, folder / "kernel.so", running, (folder, *folders(own)))
+        try:
+            with_.run(source, folder / "kernel.so", running, (folder, *folders(own)))
+        except KernelError as error:
+            raise _with_source(error, folder, key(text, with_, own)) from None
 
     def made(root: Path | None) -> Path:
         return Cache("host", root).entry(key(text, with_, own), fill, about=About("kernel", name)) / "kernel.so"
@@ -173,6 +180,20 @@ def compiled(
         return made(scratch.folder())
     except OSError as error:
         raise CacheError(f"{first} Nor can kernels be compiled for this process alone: {error}") from None
+
+
+def _with_source(error: KernelError, folder: Path, key: str) -> KernelError:
+    """The error with what was compiled kept, where the compiler's words say that it is; as it is, if nothing can be kept."""
+    try:
+        work = Path(tempfile.mkdtemp(prefix="iron-host-"))
+        for file in folder.iterdir():
+            if file.suffix in (".cpp", ".h", ".log"):
+                shutil.copyfile(file, work / file.name)
+    except OSError:
+        return error
+    kept = failed.keep(work, f"{error.symbol}-{key[:8]}")
+    said, words = (text.replace(str(folder), str(kept)) for text in (error.said, error.words))
+    return KernelError(error.symbol, said, words=words, kept=kept)
 
 
 def library(path: Path) -> ctypes.CDLL:

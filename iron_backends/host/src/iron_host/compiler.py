@@ -80,7 +80,8 @@ class Compiler:
         return digest(self.command, self.version, self.flags, cpu())
 
     def run(self, source: Path, target: Path, running: Running | None = None, include: Sequence[Path] = ()) -> None:
-        """Compile one source into a shared object; KernelError with the compiler's first error, OSError where a disk is full.
+        """Compile one source into a shared object; KernelError with the compiler's words, which are also in a log beside the source,
+        OSError where a disk is full.
 
         running: what the compiler is added to, for who may want to end it. What interrupts this call ends it. include:
         folders where headers are looked for.
@@ -97,7 +98,8 @@ class Compiler:
             if full is not None:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(full))
             errors = [text for text in said.splitlines() if "error" in text] or said.splitlines() or ["no output"]
-            raise KernelError(source.stem, f"{self.name} did not compile {source.name}: {errors[0]}")
+            source.with_suffix(".log").write_text(f"$ {shlex.join(line)}\n{said}", encoding="utf-8", errors="replace")
+            raise KernelError(source.stem, f"{self.name} did not compile {source.name}: {errors[0]}", words=said)
         if not target.is_file():
             raise KernelError(source.stem, f"{self.name} made no file of {source.name} and reported no error.")
 

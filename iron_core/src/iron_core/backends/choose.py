@@ -96,14 +96,14 @@ def _make(record: Record, options: Mapping[str, Any]) -> Backend:
     except foreign.Raised as raised:
         if options and isinstance(raised.error, IronError):
             raise raised.error from None
-        raise PluginError(f"backend `{record.name}` of {record.owner} cannot be made: {raised}.") from raised.error
+        raise PluginError(f"backend `{record.name}` of {record.origin} cannot be made: {raised}.") from raised.error
     if name != record.name:  # lowerings and cache entries are found by it
         raise PluginError(
-            f"backend `{record.name}` of {record.owner}: its name is {foreign.kind_of(name)}; legal: {record.name!r}, its entry point's."
+            f"backend `{record.name}` of {record.origin}: its name is {foreign.kind_of(name)}; legal: {record.name!r}, its entry point's."
         )
     if preference is not None and type(preference) is not int:
         raise PluginError(
-            f"backend `{record.name}` of {record.owner}: its preference is {foreign.kind_of(preference)}; legal: an int, or None."
+            f"backend `{record.name}` of {record.origin}: its preference is {foreign.kind_of(preference)}; legal: an int, or None."
         )
     return made
 
@@ -156,8 +156,8 @@ _METHODS = ("devices", "supports", "accepts", "compile", "memory", "load")
 
 
 def _whose(backend: Backend) -> str:
-    record = registry().of_package(type(backend).__module__.partition(".")[0])
-    return f" ({record.owner})" if record is not None and not record.own else ""
+    origin = registry().behind(backend)
+    return f" ({', '.join(origin)})" if origin else ""
 
 
 def choose(backend: str | Backend | None = None, dev: str | Device | None = None, **options: Any) -> Choice:

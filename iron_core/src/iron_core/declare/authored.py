@@ -44,11 +44,15 @@ class authored:
             return
         at = "".join(f" at {Path(frame.f_code.co_filename).name}:{line}" for frame, line in theirs[-1:])
         cls = self.thing if isinstance(self.thing, type) else type(self.thing)
-        raise DeclarationError(f"{cls.__name__}.{self.part} fails{at}: {type(error).__name__}: {error}.") from error
+        from iron_core.plugins.registry import registry  # here: declaring operators needs no plugins
+
+        whose = registry().behind(self.thing)
+        of = f" ({', '.join(whose)})" if whose else ""
+        raise DeclarationError(f"{cls.__name__}.{self.part}{of} fails{at}: {type(error).__name__}: {error}.") from error
 
 
 def ours(module: str) -> bool:
     """Is this a module of Iron's distributions?"""
-    from iron_core.plugins.record import OWN  # here: declaring operators needs no plugins
+    from iron_core.plugins.record import OWN
 
     return module.partition(".")[0].replace("_", "-") in OWN

@@ -181,6 +181,6 @@ def _look_up(known: Registry, name: str) -> tuple[Record, Lowering] | None:
             with foreign.guarded():
                 made = found()
         except foreign.Raised as raised:
-            raise PluginError(f"lowering `{name}` ({found.__module__}) cannot be made: {raised}.") from raised.error
+            raise PluginError(f"lowering `{name}` of {record.origin} cannot be made: {raised}.") from raised.error
         _instances.setdefault(found, made)
     return record, _instances[found]

@@ -6,6 +6,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from traceback import walk_tb
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -30,6 +32,16 @@ def said(error: BaseException) -> str:
     except Exception as worse:
         text = f"its message cannot be read: {type(worse).__name__}"
     return printable(f"{type(error).__name__}: {text}" if text else type(error).__name__, LONGEST)
+
+
+def place(error: BaseException, package: str) -> str:
+    """ " at kernels.py:7", the innermost line of a package that an error came through; "" where it came through none."""
+    lines = [
+        f" at {Path(frame.f_code.co_filename).name}:{line}"
+        for frame, line in walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] == package
+    ]
+    return printable(lines[-1]) if lines else ""
 
 
 def kind_of(thing: Any) -> str:

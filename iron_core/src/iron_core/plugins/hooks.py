@@ -20,23 +20,42 @@ hookimpl = pluggy.HookimplMarker("iron")
 
 
 class Events:
-    """What iron announces. Results are ignored: a plugin watches, it does not change."""
+    """What Iron announces. An implementation takes the facts it names, in any order, and leaves out the others; what it returns is ignored.
+
+    It is called on the thread that announces, which waits for it, and on several at once where several threads compile. Of a graph that is
+    being compiled no version can be compiled from within.
+    """
 
     @hookspec
     def iron_plan_built(self, plan: Any) -> None:
-        """A graph was planned."""
+        """A version of a graph was planned, and will be compiled next: by `compile()`, or by a call that needs another version. A plan that
+        an earlier process kept is announced as one that was made now.
+
+        plan: an `iron_core.image.plan.Plan` of all versions of the graph that there are; the last of `plan.versions` is the new one.
+        """
 
     @hookspec
     def iron_image_built(self, image: Any, plan: Any) -> None:
-        """A backend built an image of one version."""
+        """There is an image of the version that `iron_plan_built` told of: the backend compiled it, or an earlier process kept it. Nothing
+        of it is loaded yet.
+
+        image: the backend's own, as the `HostImage` of `host`. plan: as before.
+        """
 
     @hookspec
     def iron_step_timed(self, step: Any, seconds: float) -> None:
-        """A step was measured: `seconds` a call on average, in a block of `iron_core.backends.run_profile.profiled`."""
+        """A step of a run that was recorded has its time. Announced for every step once a block of
+        `iron_core.backends.run_profile.profiled` ends, which `iron-run MODEL --profile` has around its runs.
+
+        step: has a `name`, "gemv0", and `operands`, buffers by the operand's name. seconds: of one pass, on average.
+        """
 
     @hookspec
     def iron_profile(self, profile: Any) -> None:
-        """A `Profile` of tunables was loaded or entered."""
+        """A profile of tunables was loaded from a file, or entered by `with`: of one that is loaded and then entered both are announced.
+
+        profile: an `iron_core.Profile`, which has a length and gives its entries one after another.
+        """
 
 
 @lru_cache(maxsize=1)
@@ -92,7 +111,7 @@ def announce(event: str, **facts: Any) -> None:
             _forget(told, caller.plugin_name)
             for record in registry().select("plugins"):
                 if _key(record) == caller.plugin_name:
-                    _drop(record, f"failed at {event}", str(raised), raised.error)
+                    _drop(record, f"failed at {event}", f"{raised}{foreign.place(raised.error, record.package)}", raised.error)
 
 
 def _forget(manager: pluggy.PluginManager, key: str) -> None:
@@ -110,5 +129,5 @@ def _drop(record: Record, what: str, why: str, error: BaseException | None = Non
 
 
 def _tell(record: Record, what: str, why: str) -> None:
-    text = f"plugin `{record.name}` of {record.owner} {what} and is told nothing more: {why}. {record.fix}."
+    text = f"plugin of {record.origin} {what} and is told nothing more: {why}. {record.fix}."
     warnings.warn(text, PluginWarning, stacklevel=2)

@@ -70,6 +70,16 @@ class Record:
         return f"{self.distribution} {self.version}"
 
     @property
+    def line(self) -> str:
+        """Its line of entry_points.txt, as shown."""
+        return f"entry point `{self.name} = {self.value}`"
+
+    @property
+    def origin(self) -> str:
+        """Whose it is, and which of theirs: what an error names that came out of its code."""
+        return f"{self.owner} ({self.line})"
+
+    @property
     def package(self) -> str:
         """The top-level package its code is in."""
         return self.value.partition(":")[0].partition(".")[0].strip()

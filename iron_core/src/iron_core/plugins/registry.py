@@ -139,8 +139,7 @@ class Registry:
         record = self.lookup(short, name)
         if record is not None and not record.load(debug=self.debug):
             raise PluginError(
-                f"{_kind(short)} `{name}` is provided by {record.owner} (entry point `{record.name} = {record.value}`), which "
-                f"failed to load: {record.detail}. {record.fix}."
+                f"{_kind(short)} `{name}` is provided by {record.origin}, which failed to load: {record.detail}. {record.fix}."
             )
         return record
 
@@ -210,6 +209,25 @@ class Registry:
             self._packages = {r.package: r for r in sorted(theirs, key=lambda r: r.own)}  # ours last: it stays
         return self._packages.get(package) if package else None
 
+    def behind(self, thing: Any) -> tuple[str, ...]:
+        """Whose a class or an object is, and the entry point that names it or its class, if one does; nothing where it is Iron's, or
+        nobody's."""
+        cls = thing if isinstance(thing, type) else type(thing)
+        package = cls.__module__.partition(".")[0]
+        whose = self.of_package(package)
+        if whose is None or whose.own:
+            return ()
+        for record in self.records:
+            named = record.package == package and record.value.partition(":")[2] == cls.__qualname__
+            if named or record.object is thing or record.object is cls:
+                return record.owner, record.line
+        return (whose.owner,)
+
+    def origin(self, thing: Any) -> str:
+        """What `behind` says, as an error begins: "iron-acme 0.1 (entry point `acme.Op = acme:Op`)"."""
+        owner, *line = self.behind(thing) or ("",)
+        return f"{owner} ({line[0]})" if line else owner
+
     def select(self, group: str | None = None, load: bool = False) -> list[Record]:
         """Records, of one group or all; with `load`, after trying to load each."""
         chosen = [r for r in self.records if group is None or r.group == _short(group)]
@@ -246,9 +264,13 @@ def registry() -> Registry:
 
 
 def blamed(thing: Any, said: str) -> PluginError | None:
-    """A mistake of a plugin's object, told with whose it is; None where it is of Iron's own distributions, or of none."""
+    """A mistake of a plugin's object, told with whose it is and, on its first line, what to do; None where it is of Iron's own
+    distributions, or of none."""
     record = registry().of_package(type(thing).__module__.partition(".")[0])
-    return None if record is None or record.own else PluginError(f"{record.owner}: {said} {record.fix}.")
+    if record is None or record.own:
+        return None
+    first, line, rest = said.partition("\n")
+    return PluginError(f"{registry().origin(thing)}: {first} {record.fix}.{line}{rest}")
 
 
 def wrong_answer(thing: Any, part: str, answer: Any, legal: str) -> IronError:
@@ -273,4 +295,5 @@ def labelled(thing: Any, doing: str) -> Iterator[None]:
     except foreign.Raised as raised:
         if isinstance(raised.error, IronError):
             raise raised.error from None
-        raise PluginError(f"{record.owner} failed {doing}: {raised}. {record.fix}.") from raised.error
+        at = foreign.place(raised.error, record.package)
+        raise PluginError(f"{registry().origin(thing)} failed {doing}: {raised}{at}. {record.fix}.") from raised.error

@@ -13,14 +13,11 @@ from pathlib import Path
 
 import attrs
 
-from iron_core.cache.home import home, make
+from iron_core.cache import failed
 from iron_core.errors import printable
 from iron_core.processes import Running, TimeLimit, run
 from iron_npu.errors import ToolError
 from iron_npu.settings import Settings, variable
-
-#: Folders of failed builds that are kept beside the cache's entries.
-FAILED = 8
 
 
 @attrs.frozen(eq=False)
@@ -74,15 +71,11 @@ class Runner:
 
     def _keep(self, work: Path, name: str) -> Path:
         """Where a folder is kept, moved there: in the settings' folder, or with the last failures in the cache's; or where it is."""
-        place = self.settings.keep or (self.settings.cache_home or home()) / "iron" / "failed"
-        target = place / name
+        if self.settings.keep is None:
+            return failed.keep(work, name, self.settings.cache_home)
+        target = self.settings.keep / name
         try:
-            make(place)
-            shutil.rmtree(target, ignore_errors=True)
-            shutil.move(work, target)
-            if self.settings.keep is None:
-                for old in sorted(place.iterdir(), key=lambda one: -one.stat().st_mtime_ns)[FAILED:]:
-                    shutil.rmtree(old, ignore_errors=True)
+            failed.move(work, target)
         except OSError:
             return target if target.is_dir() else work
         return target
