@@ -17,9 +17,9 @@ from iron_lm.checkpoints.widening import Merged
 F32 = Dense(np.float32)
 
 
-def known(file: Any = None, **tensors: Any) -> Any:
+def known(file: Any = None, reader: str = "iron-lm:safetensors", **tensors: Any) -> Any:
     entries = {name: (array.shape, format, array) for name, (format, array) in tensors.items()}
-    return identity(SimpleNamespace(file=file, tensors=entries))
+    return identity(SimpleNamespace(file=file, tensors=entries, reader=reader))
 
 
 def mapped(path: Path, numbers: Any) -> np.ndarray:
@@ -48,10 +48,11 @@ def test_what_lies_in_no_file_is_known_by_its_bytes(tmp_path: Path) -> None:
 
 
 def test_how_the_same_bytes_are_read_counts(tmp_path: Path) -> None:
-    """Name, format and shape of each tensor: not every file says them itself."""
+    """Name, format and shape of each tensor, for not every file says them itself; and by whom."""
     raw = mapped(tmp_path / "a", np.zeros(9))[:].view(np.uint8)
     ways = [known(w=(Q4_0, raw)), known(w=(Q8_0, raw)), known(v=(Q4_0, raw)), known(w=(Q4_0, raw.reshape(2, 18)))]
-    assert len({one.digest for one in ways}) == 4 and len({one.files for one in ways}) == 1
+    ways.append(known(reader="iron-acme:odd", w=(Q4_0, raw)))
+    assert len({one.digest for one in ways}) == 5 and len({one.files for one in ways}) == 1
 
 
 def test_who_makes_numbers_of_them_is_told() -> None:

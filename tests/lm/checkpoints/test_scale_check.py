@@ -64,10 +64,11 @@ def test_what_was_refused_is_not_remembered(tiny: Any, tiny_gguf: Any, looks: li
 
 
 def test_other_tensors_of_a_file_are_looked_at(tiny: Any, tiny_gguf: Any, looks: list[Any]) -> None:
-    """What was remembered is of the tensors that a model takes."""
+    """What was remembered is of the tensors that a model takes, and of who read them."""
     file = Checkpoint.open(tiny_gguf("Q4_1"))
     packed = [name for name, (_, _, array) in file.tensors.items() if hasattr(array, "format")]
-    first = scale_check.LookedAt(file.tensors, packed[:3])
+    first = scale_check.LookedAt(file.tensors, packed[:3], file.reader)
     first.keep()
-    assert scale_check.LookedAt(file.tensors, packed[:3]).before
-    assert not scale_check.LookedAt(file.tensors, packed[:4]).before and not scale_check.LookedAt(file.tensors, packed[1:4]).before
+    assert scale_check.LookedAt(file.tensors, packed[:3], file.reader).before
+    for names, reader in ((packed[:4], file.reader), (packed[1:4], file.reader), (packed[:3], "another")):
+        assert not scale_check.LookedAt(file.tensors, names, reader).before

@@ -53,5 +53,6 @@ def _runner(options: dict[str, Any]) -> Runner:
     if not options["checkpoint"]:
         raise UsageError("a checkpoint is needed, to find the model from: iron-run PATH. Without one, name the model: `iron models list`.")
     # Opened once: reading a vocabulary takes a while.
-    checkpoint = Checkpoint.open(options["checkpoint"], quantized_from=options["quantized_from"], gptq_zeros=options["gptq_zeros"])
+    said = {name: options[name] for name in ("reader", "quantized_from", "gptq_zeros")}
+    checkpoint = Checkpoint.open(options["checkpoint"], **said)
     return Runner(families.of(checkpoint), options | {"checkpoint": checkpoint})

@@ -36,6 +36,7 @@ def _reserving(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
 
 _json = click.option("--json", "as_json", is_flag=True, callback=_reserving, help="JSON instead of text.")
 _quantized_from = click.option("--quantized-from", metavar="KIND", help="What a Q4NX file was made from: Q4_1, Q4_0, minima.")
+_reader = click.option("--reader", metavar="NAME", help="Who shall read it, of `iron plugins list --group checkpoints`.")
 _gptq_zeros = click.option("--gptq-zeros", metavar="KIND", help="How a file of GPTQ's stores zero points: v1 (less one), v2.")
 _verbose = click.option("--verbose", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 
@@ -51,16 +52,17 @@ def _checkpoints(ctx: click.Context) -> None:
 
 @_checkpoints.command("show")
 @click.argument("path", metavar="FILE")
+@_reader
 @_quantized_from
 @_gptq_zeros
 @_json
 @_verbose
-def _show(path: str, quantized_from: str | None, gptq_zeros: str | None, as_json: bool) -> None:
+def _show(path: str, reader: str | None, quantized_from: str | None, gptq_zeros: str | None, as_json: bool) -> None:
     """A checkpoint's metadata and tensors: shapes, formats, bytes; and what of it is not read.
 
     FILE is a file or folder of any kind that a reader recognises, as `--checkpoint` of `iron-run` takes it.
     """
-    checkpoint = Checkpoint.open(path, quantized_from=quantized_from, gptq_zeros=gptq_zeros)
+    checkpoint = Checkpoint.open(path, reader=reader, quantized_from=quantized_from, gptq_zeros=gptq_zeros)
     facts = contents(checkpoint)
     if as_json:
         print_json(facts)
@@ -94,6 +96,7 @@ def _show(path: str, quantized_from: str | None, gptq_zeros: str | None, as_json
 )
 @click.option("--int4-block", type=int, metavar="N", help="Numbers of a row that share a scale: 32, 64, 128 (the most that fit).")
 @click.option("--force", is_flag=True, help="Replace OUT, if it is a folder that a conversion wrote.")
+@_reader
 @_quantized_from
 @_gptq_zeros
 @_json
@@ -105,6 +108,7 @@ def _convert(
     int4: tuple[str, ...],
     int4_block: int | None,
     force: bool,
+    reader: str | None,
     quantized_from: str | None,
     gptq_zeros: str | None,
     as_json: bool,
@@ -114,7 +118,7 @@ def _convert(
     IN is a file or folder of any kind that a reader recognises; OUT is a folder that is not there yet. Until it is whole it is
     OUT.partial, and the same command goes on where one that was cut short ended.
     """
-    said: dict[str, Any] = dict(quantized_from=quantized_from, gptq_zeros=gptq_zeros)
+    said: dict[str, Any] = dict(reader=reader, quantized_from=quantized_from, gptq_zeros=gptq_zeros)
     conversion = Conversion(path, out, format, int4=int4, int4_block=int4_block, replace=force, **said)
     try:
         with working(lambda: f"converting, {conversion.progress}"):

@@ -288,6 +288,7 @@ def load(
     activation_scale: str | None = None,
     max_seq_len: int | None = None,
     prefill_chunk: int | None = None,
+    reader: str | None = None,
     quantized_from: str | None = None,
     gptq_zeros: str | None = None,
     lora: Asked | None = None,
@@ -301,18 +302,19 @@ def load(
     """`load(path)` or `load(family, path)`: open a checkpoint and compile its model.
 
     family: its name, as `iron models list` has it, or its class; found from the file without one. tokenizer: a file or folder
-    of its own. dtype, activations, quantize, activation_scale, max_seq_len, prefill_chunk, quantized_from, gptq_zeros: as
-    `iron-run` has them. lora: the path of a LoRA adapter, several, or `{path: scale}`. lookup, draft: what guesses the tokens of answers,
-    up to draft_tokens of which are read together, to the same answers: the text so far, or a smaller model of the same vocabulary, by its
-    path. parallel: how many prompts given together are answered side by side. backend: a name or an object (`HostBackend(threads=2)`).
+    of its own. dtype, activations, quantize, activation_scale, max_seq_len, prefill_chunk, reader, quantized_from, gptq_zeros:
+    as `iron-run` has them. lora: the path of a LoRA adapter, several, or `{path: scale}`. lookup, draft: what guesses the tokens of
+    answers, up to draft_tokens of which are read together, to the same answers: the text so far, or a smaller model of the same
+    vocabulary, by its path. parallel: how many prompts given together are answered side by side. backend: a name or an object
+    (`HostBackend(threads=2)`).
     UnknownName lists the families there are; CheckpointError says what is wrong with the files, UsageError with what is asked.
     """
     if not isinstance(parallel, Integral) or parallel < 1:
         raise UsageError(f"parallel={parallel!r}; legal: 1 or more.")
     loaded = opened(
         family, path, tokenizer=tokenizer, dtype=dtype, activations=activations, quantize=quantize, activation_scale=activation_scale,
-        max_seq_len=max_seq_len, prefill_chunk=prefill_chunk, quantized_from=quantized_from, gptq_zeros=gptq_zeros, lora=lora,
-        backend=backend, dev=dev,
+        max_seq_len=max_seq_len, prefill_chunk=prefill_chunk, reader=reader, quantized_from=quantized_from,
+        gptq_zeros=gptq_zeros, lora=lora, backend=backend, dev=dev,
     )  # fmt: skip
     from iron_lm.guessing import guessing  # here: most answers are guessed at by nobody
 

@@ -24,6 +24,7 @@ def opened(
     quantize: str | None = None,
     activation_scale: str | None = None,
     activations: str | None = None,
+    reader: str | None = None,
     quantized_from: str | None = None,
     gptq_zeros: str | None = None,
     **asked: Any,
@@ -35,7 +36,7 @@ def opened(
     if isinstance(family, type) and not issubclass(family, Architecture):
         raise UsageError(f"load({family!r}, ...) names no family; legal: its name, its class, or load(path), which finds it.")
     quantizing.asked(quantize, activation_scale, activations)
-    checkpoint = Checkpoint.open(place, quantized_from=quantized_from, gptq_zeros=gptq_zeros)
+    checkpoint = Checkpoint.open(place, reader=reader, quantized_from=quantized_from, gptq_zeros=gptq_zeros)
     if not isinstance(family, type):
         family = families.of(checkpoint) if family is None else families.named(str(family))
     dtype = dtype or arithmetic.dtype_on(backend, dev)

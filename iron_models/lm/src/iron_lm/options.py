@@ -33,6 +33,8 @@ def command(name: str, summary: str, run: Callable[..., Any]) -> click.Command:
             metavar="FILE",
             help="A tokenizer.json, tokenizer.model or GGUF, or the folder of one of the first two. Default: the checkpoint's own.",
         ),
+        option(["--reader"], metavar="NAME",
+            help="The reader of weight files that shall read it, whatever others recognise it: `iron plugins list --group checkpoints`."),
         option(["--quantized-from"], metavar="KIND",
             help="What the 4-bit weights of a Q4NX file were made from, which it does not say: Q4_1, Q4_0, or minima (Q4_0 where a "
             "matrix has none)."),

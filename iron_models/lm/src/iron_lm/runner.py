@@ -147,7 +147,9 @@ class Runner:
             raise UsageError("--checkpoint FILE is needed (or --random-weights SEED for a run without weights).")
         checkpoint = o["checkpoint"]
         if not isinstance(checkpoint, Checkpoint):
-            checkpoint = Checkpoint.open(checkpoint, quantized_from=o["quantized_from"], gptq_zeros=o["gptq_zeros"])
+            checkpoint = Checkpoint.open(
+                checkpoint, reader=o["reader"], quantized_from=o["quantized_from"], gptq_zeros=o["gptq_zeros"]
+            )
         lora = list(map(adapters.named, o["lora"]))
         return loading.load(self.family, checkpoint, activations=o["activations"], lora=lora, **common)
 

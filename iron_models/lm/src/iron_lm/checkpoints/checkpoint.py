@@ -17,7 +17,7 @@ from iron_core.errors import CheckpointError, DeclarationError
 from iron_core.side_by_side import side_by_side
 from iron_lm.checkpoints import names as tables
 from iron_lm.checkpoints import widening
-from iron_lm.checkpoints.readers import opened, recognised
+from iron_lm.checkpoints.readers import named, opened, recognised
 from iron_lm.checkpoints.reading import reading
 from iron_lm.checkpoints.scale_check import LookedAt, ScaleCheck
 from iron_lm.checkpoints.sources import Names, Reading, Shape, Source, sources_of, unneeded
@@ -27,28 +27,33 @@ _SHOWN, _MOST_COMPARED = 3, 1 << 10
 
 
 class Checkpoint:
-    """An open weight file. `kind` is its format's entry-point name, `metadata` and `tensors` what its reader gives."""
+    """An open weight file. `kind` is its format's entry-point name, `reader` that with the distribution in front, `metadata` and
+    `tensors` what its reader gives."""
 
-    def __init__(self, path: Path, kind: str, file: Any) -> None:
+    def __init__(self, path: Path, kind: str, file: Any, reader: str = "") -> None:
         self.path, self.kind, self.file = Path(getattr(file, "path", path)), kind, file
+        self.reader = reader or kind
         self.metadata: dict[str, Any] = file.metadata
         self.tensors: Any = file.tensors
         #: Tensors that the model which weights were last taken for ignores.
         self.ignored: tuple[str, ...] = ()
 
     @classmethod
-    def open(cls, path: str | Path, *, quantized_from: str | None = None, gptq_zeros: str | None = None) -> Checkpoint:
+    def open(
+        cls, path: str | Path, *, reader: str | None = None, quantized_from: str | None = None, gptq_zeros: str | None = None
+    ) -> Checkpoint:
         """Open a file or folder with the `iron.checkpoints.v1` reader that recognises it; CheckpointError names it.
 
+        reader: the name of the one that shall read it, whether it recognises it or not; UsageError lists those there are.
         quantized_from: what its weights were made from, of a file that does not say it; gptq_zeros: how a file of GPTQ's stores zero
         points, "v1" (less one) or "v2". UsageError for a file of another kind.
         """
         said = {"quantized_from": quantized_from, "gptq_zeros": gptq_zeros}
         with reading(path):
-            return cls._open(Path(path), {name: value for name, value in said.items() if value is not None})
+            return cls._open(Path(path), reader, {name: value for name, value in said.items() if value is not None})
 
     @classmethod
-    def _open(cls, path: Path, said: dict[str, Any]) -> Checkpoint:
+    def _open(cls, path: Path, asked: str | None, said: dict[str, Any]) -> Checkpoint:
         try:
             if not path.exists():
                 raise CheckpointError(f"{path}: no such file or folder.")
@@ -57,10 +62,10 @@ class Checkpoint:
             raise CheckpointError(f"{path}: {error.strerror or error}.") from None
         if "\0" in str(path):
             raise CheckpointError(f"{str(path)[:80]!r}: not a path.")
-        reader, who = recognised(path, head)
+        reader, who = recognised(path, head) if asked is None else (named(asked), "")
         if reader is None:
             raise CheckpointError(f"{path}: not a kind of checkpoint any reader recognises{held(path)}. {who}")
-        return cls(path, reader.name, opened(reader, path, said))
+        return cls(path, reader.name, opened(reader, path, said), f"{reader.distribution}:{reader.name}")
 
     def take(self, shapes: Mapping[str, Shape], names: Names, ignored: tuple[str, ...] = ()) -> dict[str, Any]:
         """Weights by path, of these shapes, from where a family's names say they are: arrays over the file as far as may be.
@@ -73,7 +78,7 @@ class Checkpoint:
         sources = sources_of(names, shapes)
         _check_unneeded(names, sources)
         reading.known = {name for source in sources.values() for name in source.names}
-        looked_at = LookedAt(self.tensors, reading.known)
+        looked_at = LookedAt(self.tensors, reading.known, self.reader)
         if looked_at.before:
             reading.finite = lambda _: True
         taken = {path: source.read(reading, shapes[path]) for path, source in sources.items()}

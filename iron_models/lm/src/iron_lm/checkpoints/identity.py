@@ -17,9 +17,9 @@ from iron_lm.checkpoints.widening import Merged
 
 @attrs.frozen
 class Identity:
-    """`files` that tensors lie in, by path. digest: of these, of every tensor's name, format and shape, which may be said by who
-    opens it, and of the bytes of those that lie in no file. packages: whose code makes numbers of them, its reader's and its
-    formats'."""
+    """`files` that tensors lie in, by path. digest: of these, of who reads them, of every tensor's name, format and shape, which may be
+    said by who opens it, and of the bytes of those that lie in no file. packages: whose code makes numbers of them, its reader's and
+    its formats'."""
 
     files: tuple[FileIdentity, ...]
     digest: str
@@ -43,7 +43,7 @@ def identity(checkpoint: Any) -> Identity:
     authors = [checkpoint.file, *(format for _, format, _ in checkpoint.tensors.values())]
     packages = {type(author).__module__.partition(".")[0] for author in authors}
     found = tuple(sorted(files, key=repr))
-    return Identity(found, digest(found, tensors, loose.hexdigest()), tuple(sorted(packages)))
+    return Identity(found, digest(found, checkpoint.reader, tensors, loose.hexdigest()), tuple(sorted(packages)))
 
 
 def origin(array: np.ndarray) -> FileIdentity | None:

@@ -47,6 +47,15 @@ def recognised(path: Path, head: bytes) -> tuple[Record | None, str]:
     return chosen, f"Readers: {', '.join(asked) or 'none'}.{failed}{'' if chosen else _absent(path)}"
 
 
+def named(name: str) -> Record:
+    """The reader of a name, or of `distribution:name`: who asks for it has it read what it would not recognise too. UsageError lists
+    those there are; PluginError for one that cannot be had, or that two distributions have."""
+    record = registry().loaded("checkpoints", name)
+    if record is None:
+        raise UsageError(f"reader {registry().missing('checkpoints', name).removeprefix('no checkpoint ')}")
+    return record
+
+
 def _absent(path: Path) -> str:
     """Of a path that a distribution of ours reads, which is not there or hidden: which one."""
     for ending, (name, distribution) in _APART.items():
@@ -109,13 +118,25 @@ def _chosen(path: Path, claims: list[Record]) -> Record | None:
                 _pass_over(record, f"its sniff takes everything, {os.devnull} too")
                 others.remove(record)
             elif own:
-                _say(record, f"leaves {path} to `{own[0].name}` of {own[0].owner}, which recognises it as well")
+                _say(
+                    record,
+                    f"leaves {path} to `{own[0].name}` of {own[0].owner}, which recognises it as well; --reader {_reached(record)} "
+                    "has it read",
+                )
     if own:
         return own[0]
     if len(others) > 1:
         who = " and ".join(f"`{r.name}` of {r.owner}" for r in others)
-        raise CheckpointError(f"{path}: {who} both recognise it; hide one: IRON_PLUGINS=-{others[-1].distribution}.")
+        raise CheckpointError(
+            f"{path}: {who} both recognise it; say which: --reader {_reached(others[0])} or {_reached(others[-1])}; "
+            f"or hide one: IRON_PLUGINS=-{others[-1].distribution}."
+        )
     return others[0] if others else None
+
+
+def _reached(record: Record) -> str:
+    """What names a reader, and no other."""
+    return record.name if len(registry().owners("checkpoints", record.name)) == 1 else f"{record.distribution}:{record.name}"
 
 
 def _pass_over(record: Record, why: str) -> None:

@@ -61,9 +61,9 @@ def _runs(format: Format) -> tuple[tuple[int, int, np.dtype], ...]:
 
 
 class LookedAt:
-    """Whether an earlier process has looked at these tensors of these very files, and found numbers alone."""
+    """Whether an earlier process has looked at these tensors of these very files, by the same reader, and found numbers alone."""
 
-    def __init__(self, tensors: Mapping[str, Any], names: Iterable[str]) -> None:
+    def __init__(self, tensors: Mapping[str, Any], names: Iterable[str], reader: str) -> None:
         packed = [(name, tensors[name][2]) for name in sorted(names) if name in tensors]
         packed = [(name, array) for name, array in packed if isinstance(array, PackedArray)]
         files = {origin(array.data) for _, array in packed if array.nbytes}
@@ -72,7 +72,7 @@ class LookedAt:
         if None in files or sum(array.nbytes for _, array in packed) < WORTH_KEEPING:
             return
         known = sorted((file for file in files if file is not None), key=repr)
-        self._about, self._key = known[0], digest("finite scales", MOST, known, [name for name, _ in packed])
+        self._about, self._key = known[0], digest("finite scales", MOST, reader, known, [name for name, _ in packed])
         with optional():
             self.before = Cache("weights").read(self._key, _FILE) is not None
 

@@ -45,7 +45,7 @@ class Conversion:
 
     int4: roles, as `--profile` names parts of the model; several in one text by commas. int4_block: numbers of a row that share a scale,
     32, 64 or 128; None: as many as all rows are whole blocks of. replace: an `out` that a conversion has written goes when the new one
-    is whole. quantized_from, gptq_zeros: as `Checkpoint.open` has them.
+    is whole. reader, quantized_from, gptq_zeros: as `Checkpoint.open` has them.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Conversion:
         int4: Iterable[str] = (),
         int4_block: int | None = None,
         replace: bool = False,
+        reader: str | None = None,
         quantized_from: str | None = None,
         gptq_zeros: str | None = None,
     ) -> None:
@@ -67,7 +68,7 @@ class Conversion:
             raise UsageError("--int4-block says how --int4 rounds, which is not asked for. Legal: both.")
         writer = None if format is None else _writer(format)
         self._check_place()
-        checkpoint = Checkpoint.open(source, quantized_from=quantized_from, gptq_zeros=gptq_zeros)
+        checkpoint = Checkpoint.open(source, reader=reader, quantized_from=quantized_from, gptq_zeros=gptq_zeros)
         self.format = format or checkpoint.kind
         self.output = _rounded(checkpoint, roles, int4_block) if writer is None else _converted(writer, checkpoint)
         self._check_replaced(checkpoint.path)
