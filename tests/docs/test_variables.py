@@ -9,7 +9,7 @@ from tests.distributions import DISTRIBUTIONS, ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"), *(one.path / "README.md" for one in DISTRIBUTIONS)]
 #: The system's own, which mean here what they mean everywhere.
-USUAL = {"TERM", "NO_COLOR", "PYTHONIOENCODING"}
+USUAL = {"TERM", "NO_COLOR", "PYTHONIOENCODING", "PYTHONPATH"}
 
 
 def read(file: Path) -> set[str]:
