@@ -110,3 +110,18 @@ def test_a_program_that_aiecc_linked_is_measured():
 def test_the_estimate_is_what_kernels_say_of_themselves():
     assert KernelContract(roles=(), reference=lambda: None).program == 1100
     assert core_memory.BANKS * BANK == MEMORY
+
+
+def test_a_size_that_is_known_counts_in_place_of_the_estimate(monkeypatch):
+    """An estimate that is too large is passed by what aiecc reported, and one that is small is refused by it, naming what is linked."""
+    built = build(SiLU(size=4096).resolved(iron.devices.device("npu2")), "npu2")
+    (symbol,) = built.kernels
+    placement = fit(built.design)
+    places = [placement[core.tile] for core in built.design.array.cores]
+    found = cores_of(built.design.array, placement, built.kernels, lambda array, where: {places[0]: 16384})
+    assert [(core.measured, core.program) for core in found] == [(True, 16384)] + [(False, 2200)] * (len(found) - 1)
+    says = rf"has 16388 bytes of program, as aiecc linked it of {symbol}, its loop, and holds 16384\. Legal: fewer kernels on the core"
+    with pytest.raises(UnsupportedError, match=says):
+        cores_of(built.design.array, placement, built.kernels, lambda array, where: {places[-1]: 16388})
+    monkeypatch.setattr(built.kernels[symbol], "contract", attrs.evolve(built.kernels[symbol].contract, program=16000))
+    assert cores_of(built.design.array, placement, built.kernels, lambda array, where: dict.fromkeys(places, 9000))

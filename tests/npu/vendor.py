@@ -60,8 +60,10 @@ if "--get-full-elf" in argv:
 if "--get-scratchpad-parameters" in argv:
     write(f"{work}/params.txt", "0\\n")
 if "--get-core-elfs" in argv:
-    with open(f"{work}/elfs_{device}_core_0_2.elf", "wb") as file:
-        file.write(bytes.fromhex(open(f"{here}/../core-elf").read()))
+    parts = re.findall(r"aie.device\\(\\w+\\) @(\\w+)(.*?)(?=aie.device\\(|$)", text, re.DOTALL)
+    for device in [name for name, part in parts if "aie.core(" in part] or [device]:
+        with open(f"{work}/elfs_{device}_core_0_2.elf", "wb") as file:
+            file.write(bytes.fromhex(open(f"{here}/../core-elf").read()))
 """
 
 CLANG = """

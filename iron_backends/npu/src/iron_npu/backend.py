@@ -104,11 +104,13 @@ class NpuBackend(Backend):
         from iron_core.image.array_image import array_image
         from iron_npu.image.compiled import compiled
         from iron_npu.image.watchdog import check_estimate
+        from iron_npu.linked import linked
+        from iron_npu.settings import Settings
 
         made = array_image(plan, signature, coresident, feeds)
         check_estimate(plan.name, made)
         _arrays[plan.version(signature)] = made
-        return compiled(plan, signature, _arrays)
+        return compiled(plan, signature, _arrays, linked=linked(Settings.read()))
 
     def memory(self, plan: Plan) -> NpuMemory:
         from iron_core.devices import device

@@ -20,6 +20,8 @@ from iron_npu.image.emitted import write_image
 from iron_npu.image.image import Image
 from iron_npu.image.making import image_of
 from iron_npu.image.watchdog import check_estimate
+from iron_npu.linked import linked
+from iron_npu.settings import Settings
 
 _HEADERS = ("version", "takes", "dispatches", "entries", "words", "buffers", "bytes")
 
@@ -69,7 +71,7 @@ def _compile(
     plan = compiled.plan
     with working("printing"):
         images = {version.signature: array_image(plan, version.signature) for version in plan.versions}
-        made = image_of(plan, images)
+        made = image_of(plan, images, linked=linked(Settings.read()))
     with working("estimating"):
         times = _times(plan.name, images)
     with working("writing"):

@@ -9,6 +9,7 @@ import attrs
 from iron_core.graph.signature import Signature
 from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.plan import Plan, VersionPlan
+from iron_npu.image.core_memory import Linked
 from iron_npu.image.image import Image
 from iron_npu.image.making import image_of
 
@@ -36,10 +37,14 @@ class CompiledVersion:
 
 
 def compiled(
-    plan: Plan, signature: Signature, arrays: Mapping[VersionPlan, ArrayImage], known: CompiledVersion | None = None
+    plan: Plan,
+    signature: Signature,
+    arrays: Mapping[VersionPlan, ArrayImage],
+    known: CompiledVersion | None = None,
+    linked: Linked | None = None,
 ) -> CompiledVersion:
     """A version of a plan. arrays: what is made already of its versions. known: this version as it was compiled, which is good enough where
-    the plan has no others."""
+    the plan has no others. linked: see `iron_npu.image.making.image_of`."""
     held = {one.version.signature: one for one in known.arrays} if known is not None else {}
     if known is not None and held.keys() == {version.signature for version in plan.versions}:
         return known
@@ -47,4 +52,4 @@ def compiled(
         version.signature: arrays.get(version) or held.get(version.signature) or array_image(plan, version.signature)
         for version in plan.versions
     }
-    return CompiledVersion(signature, image_of(plan, made), tuple(made.values()))
+    return CompiledVersion(signature, image_of(plan, made, linked=linked), tuple(made.values()))

@@ -3,25 +3,27 @@
 Data: the stack is at the bottom; buffers go, the largest first, each into the next bank in turn that has room. Where one finds none, all
 go one behind another, across the banks' borders: that fits more, and two accesses of one cycle meet in a bank more often.
 
-Program: bytes are known once aiecc has linked a core (`iron_npu.tools.program_size`). Before that they are estimated, by the bytes that
-kernels say of themselves (`KernelContract.program`) and those of a core's own loop.
+Program: bytes are known once aiecc has linked a core (`iron_npu.tools.program_size`), and kept by what its array is. Before that they are
+estimated, by the bytes that kernels say of themselves (`KernelContract.program`) and those of a core's own loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import attrs
 
 from iron_core.array.build import kernels_of
 from iron_core.array.design import ArrayDesign, CoreData
 from iron_core.array.kernel import Kernel
-from iron_core.array.pools import TilePlacement, fifo_pools
+from iron_core.array.pools import Place, TilePlacement, fifo_pools
 from iron_core.array.program import Call, walk
 from iron_core.devices import BUFFER_ALIGNMENT, device
 from iron_core.errors import UnsupportedError
 from iron_core.image.array_image import ArrayImage
 
+#: Of an array on a device, by place, the bytes of the programs that aiecc linked for its cores; none where it has not.
+Linked = Callable[[ArrayDesign, TilePlacement], Mapping[Place, int]]
 #: Banks of a core's data memory.
 BANKS = 4
 #: Bytes of a core's own loop: what IRON's calibrations leave of an elementwise core beside its kernel.
@@ -33,7 +35,8 @@ _SHOWN = 4
 @attrs.frozen
 class CoreRoom:
     """One core. buffers: (name, address, bytes), by address. banked: does each lie within one bank? gap: bytes of the largest run that
-    nothing has, into which the linker puts constants. program: estimated bytes, and parts: of what, the largest first."""
+    nothing has, into which the linker puts constants. program: bytes of it, as aiecc linked it where they are `measured`, else estimated;
+    parts: what an estimate is made of, the largest first."""
 
     worker: str
     buffers: tuple[tuple[str, int, int], ...]
@@ -41,13 +44,17 @@ class CoreRoom:
     gap: int
     program: int
     parts: tuple[tuple[str, int], ...]
+    measured: bool = False
 
 
-def cores_of(array: ArrayDesign, placement: TilePlacement, kernels: Mapping[str, Kernel]) -> tuple[CoreRoom, ...]:
-    """Every core of an array. UnsupportedError for one whose buffers or, estimated, program it has no room for."""
+def cores_of(
+    array: ArrayDesign, placement: TilePlacement, kernels: Mapping[str, Kernel], linked: Linked | None = None
+) -> tuple[CoreRoom, ...]:
+    """Every core of an array. UnsupportedError for one whose buffers or program, measured or else estimated, it has no room for."""
     dev = device(array.dev)
     assert dev.core is not None
     pools = fifo_pools(array, placement)
+    measured = {} if linked is None else linked(array, placement)
     found = []
     for core in array.cores:
         place = placement[core.tile]
@@ -56,20 +63,21 @@ def cores_of(array: ArrayDesign, placement: TilePlacement, kernels: Mapping[str,
         held += [(buffer.name, buffer.type.nbytes) for buffer in array.buffers if placement[buffer.tile] == place]
         where = f"{array.name} on {dev}: core {core.name}"
         laid, banked = lay_out(held, core.stack, dev.core.memory, where)
-        parts = _program(core, kernels)
-        check_program(sum(size for _, size in parts), dev.program_memory, where, parts)
-        found.append(CoreRoom(core.name, laid, banked, _gap(laid, core.stack, dev.core.memory), sum(size for _, size in parts), parts))
+        parts, told = _program(core, kernels), place in measured
+        program = measured[place] if told else sum(size for _, size in parts)
+        check_program(program, dev.program_memory, where, parts, told)
+        found.append(CoreRoom(core.name, laid, banked, _gap(laid, core.stack, dev.core.memory), program, parts, told))
     return tuple(found)
 
 
-def check_images(images: Iterable[ArrayImage]) -> None:
+def check_images(images: Iterable[ArrayImage], linked: Linked | None = None) -> None:
     """`cores_of` every array of these images, each once."""
     seen: set[int] = set()
     for image in images:
         for step in image.steps:
             if id(step.design.array) not in seen:
                 seen.add(id(step.design.array))
-                cores_of(step.design.array, step.placement, kernels_of(step.configured, image.dev))
+                cores_of(step.design.array, step.placement, kernels_of(step.configured, image.dev), linked)
 
 
 # -- data ------------------------------------------------------------------------------------------------
@@ -137,13 +145,17 @@ def _program(core: CoreData, kernels: Mapping[str, Kernel]) -> tuple[tuple[str, 
     return tuple(sorted(parts, key=lambda part: -part[1]))
 
 
-def check_program(nbytes: int, there: int, where: str, parts: Iterable[tuple[str, int]] = ()) -> None:
-    """UnsupportedError for a program that a core does not hold: the linker lets it pass. parts: what an estimate is made of; none where
-    aiecc linked it."""
+def check_program(nbytes: int, there: int, where: str, parts: Iterable[tuple[str, int]] = (), measured: bool = False) -> None:
+    """UnsupportedError for a program that a core does not hold: the linker lets it pass. parts: what an estimate is made of, if that is
+    known. measured: did aiecc link it?"""
     if nbytes <= there:
         return
-    shown = ", ".join(f"{name}: {size}" for name, size in list(parts)[:_SHOWN])
-    how = f"an estimated {nbytes} bytes of program ({shown})" if shown else f"{nbytes} bytes of program, as aiecc linked it,"
+    shown = list(parts)[:_SHOWN]
+    if measured:
+        of = f" of {', '.join(name for name, _ in shown)}" if shown else ""
+        how = f"{nbytes} bytes of program, as aiecc linked it{of},"
+    else:
+        how = f"an estimated {nbytes} bytes of program ({', '.join(f'{name}: {size}' for name, size in shown)})"
     raise UnsupportedError(
         f"{where} has {how} and holds {there}. Legal: fewer kernels on the core (steps that are not folded into it, `fold=False`), or an "
         "operator's tunables that unroll less."
@@ -153,4 +165,4 @@ def check_program(nbytes: int, there: int, where: str, parts: Iterable[tuple[str
 def check_linked(sizes: Mapping[str, int], name: str, dev: str) -> None:
     """`check_program` of cores that aiecc linked: bytes by the core, as `iron_npu.tools.program_size` has them. name: the image's."""
     for core, nbytes in sizes.items():
-        check_program(nbytes, device(dev).program_memory, f"{name} on {dev}: core {core}")
+        check_program(nbytes, device(dev).program_memory, f"{name} on {dev}: core {core}", measured=True)

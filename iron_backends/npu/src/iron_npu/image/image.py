@@ -39,7 +39,7 @@ class Module:
     become streams; "" of a full ELF, all of whose devices are built. sequences: their names, in order.
 
     dynamic: a sequence takes scalars, so its stream is built anew for each call (`aie-translate --aie-npu-to-cpp`). objects: what its
-    cores link.
+    cores link. arrays: by the name of a device with cores, the digest of its array (`iron_npu.mlir.printer.array_digest`).
     """
 
     name: str
@@ -48,6 +48,7 @@ class Module:
     device: str
     sequences: tuple[str, ...]
     dynamic: bool = False
+    arrays: tuple[tuple[str, str], ...] = ()
 
 
 @attrs.frozen

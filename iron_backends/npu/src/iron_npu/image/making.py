@@ -16,7 +16,7 @@ from iron_core.image.gathers import Control
 from iron_core.image.packaging import CONTEXTS, ELF, XCLBIN
 from iron_core.image.parameters import rows
 from iron_core.image.plan import Plan
-from iron_npu.image.core_memory import check_images
+from iron_npu.image.core_memory import Linked, check_images
 from iron_npu.image.image import Binary, Dispatch, Entry, Image, Module, Place, VersionImage, place
 from iron_npu.image.watchdog import check_time
 from iron_npu.mlir.address_map import AddressMap, address_map, check_arguments, named
@@ -28,16 +28,21 @@ from iron_npu.mlir.printer import SEQUENCE
 
 
 def image_of(
-    plan: Plan, images: Mapping[Signature, ArrayImage] | None = None, *, spelling: str = PATCH, pricing: Pricing | None = None
+    plan: Plan,
+    images: Mapping[Signature, ArrayImage] | None = None,
+    *,
+    spelling: str = PATCH,
+    pricing: Pricing | None = None,
+    linked: Linked | None = None,
 ) -> Image:
     """All versions of a plan for an NPU as one image. images: what is made of each already, where that is (as with packs).
 
-    spelling: of lengths set per call on a full ELF, see `iron_npu.mlir.length`. pricing: who says what a call takes. UnsupportedError
-    where a step has no array, the whole has no room (words, arguments of a kernel, contexts, memory of a core), or a run is estimated
-    past the driver's watchdog.
+    spelling: of lengths set per call on a full ELF, see `iron_npu.mlir.length`. pricing: who says what a call takes. linked: who knows
+    how large cores' programs were when aiecc linked them; without, all are estimated. UnsupportedError where a step has no array, the whole
+    has no room (words, arguments of a kernel, contexts, memory of a core), or a run is estimated past the driver's watchdog.
     """
     made = [(images or {}).get(version.signature) or array_image(plan, version.signature) for version in plan.versions]
-    check_images(made)
+    check_images(made, linked)
     if pricing is not None:
         for image in made:
             check_time(plan.name, image, pricing)
@@ -59,7 +64,8 @@ def _elf(plan: Plan, images: Sequence[ArrayImage], spelling: str) -> Parts:
     for number, group in enumerate(groups(plan, images)):
         printed = print_graph(plan, [images[i] for i in group], spelling=spelling)
         name = plan.name if number == 0 else f"{plan.name}_{number}"
-        modules.append(Module(name, printed.text, printed.objects, "", tuple(main.name for main in printed.versions)))
+        names = tuple(main.name for main in printed.versions)
+        modules.append(Module(name, printed.text, printed.objects, "", names, arrays=printed.arrays))
         binaries.append(Binary(name, "elf", tuple(Entry(number, f"{main.name}:{SEQUENCE}") for main in printed.versions)))
         for kernel, (index, main) in enumerate(zip(group, printed.versions, strict=True)):
             image = images[index]
@@ -75,7 +81,8 @@ def _elf(plan: Plan, images: Sequence[ArrayImage], spelling: str) -> Parts:
 def _chain(plan: Plan, images: Sequence[ArrayImage]) -> Parts:
     chain = print_chain(plan, images)
     modules = tuple(
-        Module(link.name, link.printed.text, link.printed.objects, "main", (SEQUENCE,), link.printed.dynamic) for link in chain.links
+        Module(link.name, link.printed.text, link.printed.objects, "main", (SEQUENCE,), link.printed.dynamic, (("main", link.array),))
+        for link in chain.links
     )
     binaries: list[Binary] = []
     where: list[tuple[int, int]] = []
@@ -94,7 +101,8 @@ def _contexts(plan: Plan, images: Sequence[ArrayImage]) -> Parts:
     modules, binaries = [], []
     for number, context in enumerate(contexts):
         printed = context.printed
-        modules.append(Module(context.name, printed.text, printed.objects, context.name, context.sequences, printed.dynamic))
+        arrays = ((context.name, context.array),)
+        modules.append(Module(context.name, printed.text, printed.objects, context.name, context.sequences, printed.dynamic, arrays))
         kernel = kernel_name(context.name, context.name)
         binaries.append(Binary(context.name, "xclbin", (Entry(number, kernel, FIRST_ID, kernel),)))
     runs = [[(one.context, 0, one.sequence, one.words) for one in own] for own in dispatches]

@@ -16,7 +16,7 @@ from iron_core.errors import UnsupportedError
 from iron_core.image.array_image import ArrayImage
 from iron_core.image.packaging import CHAIN_DESIGNS
 from iron_core.image.plan import Plan
-from iron_npu.mlir.printer import ARGUMENTS, Printed, print_design
+from iron_npu.mlir.printer import ARGUMENTS, Printed, array_digest, print_design
 from iron_npu.mlir.sequence import same_words
 
 #: The id of an xclbin's first kernel, as mlir-aie numbers it.
@@ -28,12 +28,13 @@ LONGEST = 64
 @attrs.frozen(eq=False)
 class Link:
     """A design in a chain. xclbin: in which; id: its kernel's there. name: of its kernel and of the one instance of that, the same in
-    every graph."""
+    every graph. array: the digest of its array."""
 
     name: str
     xclbin: int
     id: int
     printed: Printed
+    array: str
 
 
 @attrs.frozen(eq=False)
@@ -70,7 +71,8 @@ def print_chain(plan: Plan, images: Iterable[ArrayImage]) -> Chain:
                 name = kernel_name(design.array.name, printed.text)
                 number = known.setdefault(name, len(links))
                 if number == len(links):
-                    links.append(Link(name, number // CHAIN_DESIGNS, FIRST_ID + number % CHAIN_DESIGNS, printed))
+                    digest = array_digest(design.array, step.placement)
+                    links.append(Link(name, number // CHAIN_DESIGNS, FIRST_ID + number % CHAIN_DESIGNS, printed, digest))
                 numbers[id(design)] = number
             own.append((numbers[id(design)], scalars[index]))
         steps.append(tuple(own))

@@ -21,7 +21,7 @@ from iron_core.image.plan import BufferRef, Plan
 from iron_npu.mlir.chain import word_numbers
 from iron_npu.mlir.device import print_device
 from iron_npu.mlir.graph import device_name
-from iron_npu.mlir.printer import SEQUENCE, Printed
+from iron_npu.mlir.printer import SEQUENCE, Printed, array_digest
 from iron_npu.mlir.sequence import ArgumentWords, print_sequence
 from iron_npu.mlir.text import Writer
 
@@ -29,11 +29,12 @@ from iron_npu.mlir.text import Writer
 @attrs.frozen(eq=False)
 class Context:
     """An array's module. name: of its device, which follows from what the array is: equal names of two versions are one xclbin.
-    sequences: the names of its own."""
+    sequences: the names of its own. array: the digest of it."""
 
     name: str
     printed: Printed
     sequences: tuple[str, ...]
+    array: str
 
 
 @attrs.frozen(eq=False)
@@ -100,4 +101,5 @@ def _context(first: ArrayStep, sequences: dict[Sequence, str]) -> Context:
 
     with writer.block("module"):
         objects = print_device(writer, array, device, placement, write)
-    return Context(device, Printed(writer.text(), objects, any(sequence.words for sequence in sequences)), tuple(sequences.values()))
+    printed = Printed(writer.text(), objects, any(sequence.words for sequence in sequences))
+    return Context(device, printed, tuple(sequences.values()), array_digest(array, placement))

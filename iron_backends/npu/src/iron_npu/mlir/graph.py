@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
 import attrs
 import numpy as np
@@ -27,7 +26,7 @@ from iron_npu.mlir.address_map import AddressMap, address_map, check_arguments, 
 from iron_npu.mlir.device import print_device
 from iron_npu.mlir.kernels import KernelObject
 from iron_npu.mlir.length import PATCH, ScratchpadParameter
-from iron_npu.mlir.printer import SEQUENCE, print_array
+from iron_npu.mlir.printer import SEQUENCE, array_digest
 from iron_npu.mlir.sequence import ScratchpadWords, print_sequence
 from iron_npu.mlir.text import Writer, element
 
@@ -57,12 +56,13 @@ class Main:
 
 @attrs.frozen(eq=False)
 class PrintedGraph:
-    """Text, what its cores link, the scratchpad's words in order, and its versions."""
+    """Text, what its cores link, the scratchpad's words in order, its versions, and the digest of each device's array."""
 
     text: str
     objects: tuple[KernelObject, ...]
     words: tuple[Parameter, ...]
     versions: tuple[Main, ...]
+    arrays: tuple[tuple[str, str], ...]
 
 
 @attrs.frozen(eq=False)
@@ -117,7 +117,8 @@ def print_graph(plan: Plan, images: Sequence[ArrayImage], *, spelling: str = PAT
         Main(name, where, _table(image, held, len(words)), len(image.entries) + image.resets)
         for name, image, where, held in zip(names, images, maps, places, strict=True)
     )
-    return PrintedGraph(writer.text(), tuple(objects.values()), words, mains)
+    arrays = tuple((part.name, array_digest(part.array, part.placement)) for part in parts.values())
+    return PrintedGraph(writer.text(), tuple(objects.values()), words, mains, arrays)
 
 
 def version_names(signatures: Sequence[Signature]) -> list[str]:
@@ -212,13 +213,7 @@ def _runs(image: ArrayImage, places: Sequence[int], words: Sequence[Parameter], 
 
 def device_name(array: ArrayDesign, placement: TilePlacement) -> str:
     """A name that follows from what the device is, so that it is the same in every graph."""
-    return f"{array.name}_{_digits(array, tuple(sorted(placement.items())))}"
-
-
-@lru_cache(maxsize=256)
-def _digits(array: ArrayDesign, placement: tuple[tuple[str, tuple[int, int]], ...]) -> str:
-    """What an array is, in eight digits: of the same arrays for every version that a graph is given."""
-    return hashlib.sha256(print_array(array, placement=dict(placement)).encode()).hexdigest()[:8]
+    return f"{array.name}_{array_digest(array, placement)[:8]}"
 
 
 def _sequences(part: _Part, spelling: str) -> Callable[[Writer, dict[str, str]], None]:

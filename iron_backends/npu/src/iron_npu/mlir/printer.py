@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from functools import lru_cache
 
 import attrs
 
@@ -75,6 +77,17 @@ def declare(writer: Writer, sequence: Sequence) -> dict[Word, ScratchpadParamete
             writer.line(f"aiex.scratchpad_parameter @{parameters[word].symbol} : i32")
         parameters[word] = parameters[first]
     return parameters
+
+
+def array_digest(array: ArrayDesign, placement: Mapping[str, tuple[int, int]]) -> str:
+    """64 hexadecimal digits of what hardware an array is, kernels by symbol, whatever graph it is in."""
+    return _digest(array, tuple(sorted(placement.items())))
+
+
+@lru_cache(maxsize=256)
+def _digest(array: ArrayDesign, placement: tuple[tuple[str, tuple[int, int]], ...]) -> str:
+    """Of the same arrays for every version that a graph is given."""
+    return hashlib.sha256(print_array(array, placement=dict(placement)).encode()).hexdigest()
 
 
 def print_array(array: ArrayDesign, *, name: str = "main", placement: Mapping[str, tuple[int, int]] | None = None) -> str:

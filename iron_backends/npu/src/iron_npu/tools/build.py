@@ -32,8 +32,10 @@ from iron_npu.mlir.kernels import KernelObject
 from iron_npu.settings import Settings
 from iron_npu.tools import programs
 from iron_npu.tools.command import FILES, PARAMETERS, Driver
+from iron_npu.tools.linked_sizes import keep_sizes, made_by
 from iron_npu.tools.make import STREAMS, make, steps
 from iron_npu.tools.objects import Objects, Recipe, known_recipe
+from iron_npu.tools.program_size import program_sizes
 from iron_npu.tools.programs import AIECC, CLANG, XCLBINUTIL, Program
 from iron_npu.tools.request import XCLBIN, Built, Request, Stream, requests
 from iron_npu.tools.run import Runner
@@ -82,10 +84,12 @@ def _build(wanted: list[Request], settings: Settings, kernels: Mapping[str, Kern
     cache = Cache("npu", settings.cache_home)
     absent = [work for work in distinct.values() if cache.get(work.key) is None]
     running, ended = Running(), itertools.count(1)
-    share = _threads(settings, len(absent))
+    share, linkers = _threads(settings, len(absent)), made_by(settings) if absent else ""
 
     def one(work: _Work) -> None:
-        _entry(cache, work, Runner(work.request.name, settings, running), tools, share)
+        folder = _entry(cache, work, Runner(work.request.name, settings, running), tools, share)
+        if linkers:
+            keep_sizes(cache, work.request, program_sizes(folder), linkers)
         _say(f"built {next(ended)} of {len(absent)}: {work.request.name}")
 
     if absent:
