@@ -42,7 +42,7 @@ def acme(wheel, site):
 
 def test_the_page_has_the_files_it_speaks_of():
     """A project file, one module per thing it names, and a kernel."""
-    modules = {f"src/iron_acme/{n}.py" for n in ("__init__", "squared_relu", "host", "gemv_host", "model", "command")}
+    modules = {f"src/iron_acme/{n}.py" for n in ("__init__", "squared_relu", "host", "gemv_host", "devices", "model", "command")}
     assert set(FILES) == {"pyproject.toml", "src/iron_acme/squared_relu.h", "src/iron_acme/gemv.h", *modules}
 
 
@@ -53,6 +53,7 @@ def test_it_is_listed_without_being_imported(acme, iron_command):
         ("operators", "acme.SquaredReLU"),
         ("lowerings", "host.iron_acme.SquaredReLU"),
         ("lowerings", "host.iron_ops_aie.GEMV"),
+        ("devices", "acme1"),
         ("models", "acme-tiny"),
         ("commands", "acme"),
     }
@@ -78,6 +79,21 @@ def test_its_operator_runs_without_its_kernel(acme, iron_command):
     assert "call-back: T=int32: SquaredReLU takes float32, bfloat16, float16" in done.stdout
 
 
+def shown(section):
+    """Run what stands under a heading and is no file."""
+    text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    blocks = [block for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S) if block not in FILES.values()]
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "docs/plugins.md", "exec"), {"__name__": "page"})
+
+
+def test_its_device_is_simulated(acme, iron_command):
+    """What the page says of it; and it is listed."""
+    shown("A device")
+    assert "acme1" in iron_command("devices", "list").stdout and "acme1" in iron_command("doctor").stdout
+
+
 def test_its_kernel_of_irons_operator_runs_where_it_is_chosen(acme):
     """What the page says of `lowerings=`; the kernel gives what the reference does, and leaves what it does not take to Iron's."""
     import numpy as np
@@ -85,8 +101,7 @@ def test_its_kernel_of_irons_operator_runs_where_it_is_chosen(acme):
     from iron_core import OperatorImage
     from iron_ops_aie import GEMV
 
-    (snippet,) = re.findall(r"^```python\n(.*?)^```", PAGE.partition("## Which of several")[2].partition("\n## ")[0], re.M | re.S)
-    exec(compile(snippet, "docs/plugins.md", "exec"), {"__name__": "page"})
+    shown("Which of several")
     rng = np.random.default_rng(0)
     for K, kernel in ((64, "acme::gemv"), (20, "matmul")):
         a, b = rng.standard_normal((33, K)).astype(np.float32), rng.standard_normal(K).astype(np.float32)

@@ -228,23 +228,46 @@ def device(spec: Any) -> Device:
     name = device_name(spec)
     if name in DEVICES:
         return DEVICES[name]
-    from iron_core.plugins import foreign
     from iron_core.plugins.registry import registry
 
     record = registry().loaded("iron.devices.v1", name)
     if record is not None:
-        try:
-            with foreign.guarded():
-                found = record.object() if callable(record.object) else record.object
-        except foreign.Raised as raised:
-            raise PluginError(f"dev={name!r}: the device of {record.origin} cannot be had: {raised}.") from raised.error
-        if not isinstance(found, Device):
-            raise PluginError(f"dev={name!r}: {record.origin} gives {foreign.kind_of(found)}, which is no iron_core.devices.Device.")
-        return found
+        if record not in _brought:
+            found = _checked(record)
+            # Whatever is built, kept and measured for a device goes by its name, which has to be nobody else's.
+            alone = registry().owners("devices", record.name) == [record]
+            _brought[record] = found if alone else attrs.evolve(found, name=f"{record.distribution}:{record.name}")
+        return _brought[record]
     known = [*DEVICES, *registry().names("devices")]
     near = difflib.get_close_matches(name, known, 1)
     hint = f" Did you mean {near[0]}?" if near else ""
-    raise UnknownName(f"dev={name!r}: no such device.{hint} Known: {', '.join(known)}.")
+    raise UnknownName(f"dev={name!r}: no such device.{hint} Known: {', '.join(known)}; `iron devices list`.")
+
+
+#: Devices that packs brought, by the record of each.
+_brought: dict[Any, Device] = {}
+#: What a device with an array says of it.
+_NEEDED = ("core_rows", "program_memory", "core", "memtile", "shim", "stream_bytes", "clock_mhz")
+
+
+def _checked(record: Any) -> Device:
+    """The device that an entry point names; PluginError for what is none, calls itself otherwise, or has half an array."""
+    from iron_core.plugins import foreign
+
+    where = f"dev={record.name!r}: the device of {record.origin}"
+    try:
+        with foreign.guarded():
+            found = record.object() if callable(record.object) else record.object
+    except foreign.Raised as raised:
+        raise PluginError(f"{where} cannot be had: {raised}.") from raised.error
+    if not isinstance(found, Device):
+        raise PluginError(f"{where} is {foreign.kind_of(found)}, which is no iron_core.devices.Device.")
+    if found.name != record.name:
+        raise PluginError(f"{where} calls itself {found.name!r}; both names have to be one.")
+    lacking = [name for name in _NEEDED if found.is_npu and not getattr(found, name)]
+    if lacking:
+        raise PluginError(f"{where} has columns and no {', '.join(lacking)}. Legal: all of these, or no columns.")
+    return found
 
 
 # -- the current device ------------------------------------------------------------------------------

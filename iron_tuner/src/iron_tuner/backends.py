@@ -36,4 +36,4 @@ def _takes(name: str, dev: str | None) -> Any:
     except IronError:
         return None
     there = isinstance(backend, Measuring) and isinstance(choose.probe(backend), Available)
-    return backend if there and dev in backend.devices() else None
+    return backend if there and dev is not None and choose.takes(backend, device(dev)) else None

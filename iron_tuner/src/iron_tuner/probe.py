@@ -64,7 +64,7 @@ class Probe:
     def entry(self, variant: Variant) -> str:
         """What a figure of a setting is of, in 32 hex digits: the design as it is built, the numbers of calls, the packaging and the
         backend that runs it."""
-        parts: list[Any] = [variant.key, sorted(variant.members.items()), self.dispatch, self.seed, self.dev.name, self._code]
+        parts: list[Any] = [variant.key, sorted(variant.members.items()), self.dispatch, self.seed, repr(self.dev), self._code]
         if variant.compared is not None:
             parts.append(sorted(variant.compared.items()))
         if self.dev.is_npu and not variant.lowered:

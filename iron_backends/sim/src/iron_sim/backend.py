@@ -55,6 +55,9 @@ class SimBackend(Backend):
     def devices(self) -> tuple[str, ...]:
         return array_devices()
 
+    def takes(self, dev: Device) -> bool:
+        return dev.is_npu
+
     def supports(self, op: Any, dev: str) -> Yes | No:
         return array_supports(op, dev)
 

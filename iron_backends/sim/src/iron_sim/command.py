@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     devices = args.dev.split(",")
     for name in devices:
         if device(name).core is None:
-            raise UnsupportedError(f"dev={name!r} has no array to simulate. Legal: npu1, npu2 and their column variants.")
+            raise UnsupportedError(f"dev={name!r} has no array to simulate. Legal: npu1, npu2, and others of `iron devices list` with one.")
     if args.time:
         return _timed(classes, devices, args.extensive, args.json)
     found: list[Outcome] = []

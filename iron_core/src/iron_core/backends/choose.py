@@ -10,18 +10,19 @@ import difflib
 import inspect
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import Any
 
 import attrs
 
-from iron_core.backends.protocol import Available, Backend, Examining, Finding, Unavailable, check_options
-from iron_core.devices import Device, current_device, device, device_name
+from iron_core.backends.protocol import Available, Backend, Examining, Finding, TakesDevices, Unavailable, check_options
+from iron_core.devices import DEVICES, Device, current_device, device, device_name
 from iron_core.errors import BackendUnavailable, CallError, IronError, PluginError, UnknownName, UnsupportedError, sentence
 from iron_core.plugins import foreign
 from iron_core.plugins.record import Record
-from iron_core.plugins.registry import registry
+from iron_core.plugins.registry import labelled, registry, wrong_answer
 from iron_core.turn import Turn
 
 GROUP = "iron.backends.v1"
@@ -167,6 +168,8 @@ def choose(backend: str | Backend | None = None, dev: str | Device | None = None
     BackendUnavailable when the one asked for can neither run nor compile here, or none can run; UnsupportedError when it does
     not take `dev`; CallError for an option it does not have, and for what names no device.
     """
+    if isinstance(dev, Device) and device(dev.name) != dev:
+        raise CallError(f"dev={dev.name!r} is another device by that name. Legal: one that is registered in iron.devices.v1.")
     dev = None if dev is None else device_name(dev)
     current = current_device()
     if dev is None and current is not None:
@@ -210,11 +213,35 @@ def _device(backend: Backend, dev: str | None) -> str:
     devices = backend.devices()
     if dev is None:
         return devices[0]
-    if dev not in devices:
-        device(dev)  # an unknown device is the clearer error
-        why = " (the current device)" if current_device() == device(dev) else ""
-        raise UnsupportedError(f"dev={dev!r}{why}: backend {backend.name} takes {', '.join(devices)}.")
-    return dev
+    if dev in devices:
+        return dev
+    found = device(dev)  # an unknown device is the clearer error
+    if not takes(backend, found):
+        why = " (the current device)" if current_device() == found else ""
+        raise UnsupportedError(f"dev={dev!r}{why}: backend {backend.name} takes {', '.join([*devices, *brought(backend)])}.")
+    return found.name
+
+
+def takes(backend: Backend, dev: Device) -> bool:
+    """Does a backend take a device, listed or brought by a pack?"""
+    if dev.name in backend.devices():
+        return True
+    if dev.name in DEVICES or not isinstance(backend, TakesDevices):
+        return False
+    with labelled(backend, "to say which devices it takes"):
+        answer = backend.takes(dev)
+    if not isinstance(answer, bool):
+        raise wrong_answer(backend, "takes()", answer, "True or False")
+    return answer
+
+
+def brought(backend: Backend) -> list[str]:
+    """Devices of packs that a backend takes, beside those it lists. One that cannot be had is left out."""
+    found = []
+    for name in registry().names("devices"):
+        with suppress(IronError):
+            found += [name] if name not in backend.devices() and takes(backend, device(name)) else []
+    return found
 
 
 def _foreign(name: str) -> bool:
@@ -247,7 +274,7 @@ def _first_available(dev: str | None) -> Choice:
             if isinstance(state, Unavailable):
                 reasons.append(f"{name}: {sentence(state.reason)}")
                 continue
-            if dev is not None and dev not in backend.devices():
+            if dev is not None and dev not in backend.devices() and not takes(backend, device(dev)):
                 reasons.append(f"{name}: does not take dev={dev}.")
                 continue
             chosen = f"{name} is the first available ({state.summary})."

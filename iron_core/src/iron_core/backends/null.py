@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from iron_core.backends.protocol import Available, Backend, Unavailable
-from iron_core.devices import DEVICES, device
+from iron_core.devices import DEVICES, Device, device
 from iron_core.errors import UnsupportedError
 from iron_core.graph.signature import Signature
 from iron_core.image.folding import array_refusal
@@ -49,6 +49,9 @@ class NullBackend(Backend):
 
     def devices(self) -> tuple[str, ...]:
         return tuple(DEVICES)
+
+    def takes(self, dev: Device) -> bool:
+        return True
 
     def supports(self, op: Any, dev: str) -> Yes:
         return Yes("planned, not run")

@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from iron_core.backends import choose
 from iron_core.backends.protocol import Unavailable
+from iron_core.devices import device
 from iron_core.errors import IronError
 
 #: Asked first, so that no other is loaded where it knows the device.
@@ -42,7 +43,7 @@ def pricing_backend(dev: str) -> Any | None:
     for name in dict.fromkeys((*(one for one in FIRST if one in known), *known)):
         try:
             found = choose.get(name)
-            if isinstance(found, Pricing) and not isinstance(choose.probe(found), Unavailable) and dev in found.devices():
+            if isinstance(found, Pricing) and not isinstance(choose.probe(found), Unavailable) and choose.takes(found, device(dev)):
                 return found
         except IronError:
             continue

@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 
 from iron_core.backends.memory import Memory
+from iron_core.devices import Device
 from iron_core.errors import CallError
 from iron_core.graph.signature import Signature
 from iron_core.image.plan import Plan
@@ -60,6 +61,14 @@ class Examining(Protocol):
 
     def examine(self) -> Sequence[Finding]:
         """Everything that it needs, found or not; it may start programs, and never raises."""
+
+
+@runtime_checkable
+class TakesDevices(Protocol):
+    """A Backend for more devices than it lists: those that packs bring in `iron.devices.v1`."""
+
+    def takes(self, dev: Device) -> bool:
+        """Does it take a device that `devices()` does not name? What does not fit it is refused operator by operator, by `supports`."""
 
 
 @runtime_checkable

@@ -14,7 +14,7 @@ import numpy as np
 from iron_core.backends.memory import Memory, flat
 from iron_core.backends.ports import whole
 from iron_core.backends.protocol import Available, Backend, Unavailable
-from iron_core.devices import DEVICES
+from iron_core.devices import DEVICES, Device
 from iron_core.graph.reference import OnStep, run_step
 from iron_core.graph.signature import Signature
 from iron_core.graph.traced import Region, Tensor, TracedStep
@@ -66,6 +66,9 @@ class ReferenceBackend(Backend):
 
     def devices(self) -> tuple[str, ...]:
         return tuple(DEVICES)
+
+    def takes(self, dev: Device) -> bool:
+        return True
 
     def supports(self, op: Any, dev: str) -> Yes:
         return Yes("numpy reference")

@@ -173,6 +173,7 @@ def new_pack(name: str, into: str | None, **kinds: bool) -> None:
 models = _group(iron, "models", "What `iron-run` can run.")
 operators = _group(iron, "operators", "The operators that are installed.")
 backends = _group(iron, "backends", "Who can execute a graph.")
+devices = _group(iron, "devices", "What a graph may be compiled for.")
 plugins = _group(iron, "plugins", "Everything that other distributions add.")
 bench = _group(iron, "bench", "How long operators take, over commits.")
 cache = _group(iron, "cache", "What is built once and kept: kernels, tiles, plans, tokenizers.")
@@ -249,6 +250,16 @@ def backends_list(as_json: bool) -> None:
     from iron_core.cli import listing
 
     listing.backends(as_json=as_json)
+
+
+@devices.command("list")
+@_json
+@_verbose
+def devices_list(as_json: bool) -> None:
+    """Devices, Iron's own and those of packs: their arrays, and the backends that take them."""
+    from iron_core.cli import listing
+
+    listing.devices(as_json=as_json)
 
 
 @plugins.command("list")

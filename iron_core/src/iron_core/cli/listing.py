@@ -1,8 +1,9 @@
-"""What `iron models|operators|backends|plugins list` say."""
+"""What `iron models|operators|backends|devices|plugins list` say."""
 
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from typing import Any
 
 from iron_core.cli.table import print_json, print_table
@@ -69,7 +70,7 @@ def probed() -> list[dict[str, Any]]:
             if isinstance(state, Unavailable):
                 facts.update(reason=str(state.reason).rstrip("."), fix=str(state.fix), compiles=state.compiles)
             else:
-                facts.update(available=True, summary=str(state.summary), devices=list(backend.devices()))
+                facts.update(available=True, summary=str(state.summary), devices=[*backend.devices(), *choose.brought(backend)])
         found.append(facts)
     return found
 
@@ -81,6 +82,39 @@ def backends(*, as_json: bool) -> None:
         print_json(found)
         return
     print_table(("name", "state", ""), [(f["name"], _state(f), says(f)) for f in found])
+
+
+def devices(*, as_json: bool) -> None:
+    """Every device: its family, its array, whose it is, and the backends of this installation that take it."""
+    from iron_core.backends import choose
+    from iron_core.devices import DEVICES, device
+
+    backends = []
+    for name in choose.names():
+        with suppress(IronError):
+            backends.append(choose.get(name))
+    owners = dict.fromkeys(DEVICES, "iron-core")
+    others = [r for r in registry().select("devices") if r.status not in ("denied", "incompatible")]
+    owners |= {f"{r.distribution}:{r.name}" if r.status in ("shadowed", "ambiguous") else r.name: r.owner for r in others}
+    found: list[dict[str, Any]] = []
+    for name, owner in owners.items():
+        facts: dict[str, Any] = {"name": name, "family": "", "arch": "", "columns": 0, "core_rows": 0, "distribution": owner}
+        try:
+            dev = device(name)
+            facts.update(family=dev.family, arch=dev.arch, columns=dev.columns, core_rows=dev.core_rows)
+            facts |= {"backends": [one.name for one in backends if choose.takes(one, dev)], "reason": ""}
+        except IronError as error:
+            facts |= {"backends": [], "reason": str(error)}
+        found.append(facts)
+    if as_json:
+        print_json(found)
+        return
+    rows = []
+    for f in found:
+        array = f"{f['columns']} x {f['core_rows']}" if f["columns"] else "none"
+        taken = ", ".join(f["backends"]) or "no backend here"
+        rows.append((f["name"], f["family"], array, f["distribution"], taken if not f["reason"] else printable(f["reason"])))
+    print_table(("device", "family", "columns x cores", "distribution", "taken by"), rows)
 
 
 def _state(facts: dict[str, Any]) -> str:

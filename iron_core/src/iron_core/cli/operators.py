@@ -222,17 +222,17 @@ def _blank(op: Any) -> dict[str, Any]:
 
 
 def _choices(names: list[str] | None, dev: str | None) -> list[Any]:
-    from iron_core.backends.choose import choose, get
+    from iron_core.backends.choose import choose, get, takes
     from iron_core.devices import device
 
     if names is None:
         chosen = choose().backend.name
         names = list(dict.fromkeys(("reference", chosen)))
     if dev is not None:
-        device(dev)
-        takes = [name for name in names if dev in get(name).devices()]
+        found = device(dev)
+        taking = [name for name in names if takes(get(name), found)]
         # A CPU backend beside one that takes the device is there to be compared with.
-        return [choose(name, dev if name in takes or not takes else None) for name in names]
+        return [choose(name, dev if name in taking or not taking else None) for name in names]
     return [choose(name) for name in names]
 
 

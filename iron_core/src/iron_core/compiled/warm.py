@@ -19,6 +19,7 @@ from iron_core.cache.entry import About
 from iron_core.cache.keys import digest, known_sources, sources_digest
 from iron_core.cache.store import Cache, optional
 from iron_core.declare.profile import active_profile
+from iron_core.devices import device
 from iron_core.graph.graph import Graph
 from iron_core.graph.held import held
 from iron_core.graph.signature import Signature
@@ -49,7 +50,7 @@ class WarmStart:
         profile = active_profile()
         tunables = [] if profile is None else profile.lines()
         chosen = [pick.qualified for pick in picks.all]
-        asked = (cache_key, signature, fold, who, dev, guard_bytes(), residents, tunables, chosen)
+        asked = (cache_key, signature, fold, who, repr(device(dev)), guard_bytes(), residents, tunables, chosen)
         self.key = digest("version", *asked, sources_digest("iron_core"))
         #: What was read or kept: the version's facts and itself.
         self.content: bytes | None = None

@@ -22,12 +22,14 @@ from iron_core.plugins.record import LEVELS, OWN, PREFIXES, Record, normal
 
 #: Names that are no entry points and belong to Iron: a plugin's of the same name is reached as `distribution:name` alone.
 RESERVED = {
-    "commands": frozenset({"run", "models", "operators", "backends", "plugins", "cache", "doctor", "picture", "bench", "new-pack"}),
+    "commands": frozenset(
+        {"run", "models", "operators", "backends", "devices", "plugins", "cache", "doctor", "picture", "bench", "new-pack"}
+    ),
     "devices": frozenset({"host", *(f"npu{g}{n}" for g, most in ((1, 4), (2, 8)) for n in ("", *(f"_{c}col" for c in range(1, most))))}),
     "formats": frozenset({"bfloat16", "float32", "float16", "int8", "uint8", "int32", "uint32"}),
 }
 #: Groups with a `list` command of their own.
-LISTED = ("models", "operators", "backends")
+LISTED = ("models", "operators", "backends", "devices")
 #: Groups whose names are only shown: nobody asks for one, so two may be the same.
 _NAMELESS = ("plugins",)
 _WORD = re.compile(r"-?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z")

@@ -277,5 +277,6 @@ def hardware(dev: str | Device) -> Hardware:
     """The table of a device. UnsupportedError for one that has none."""
     found = TABLES.get(device(dev).family)
     if found is None:
-        raise UnsupportedError(f"dev={device(dev).name}: its hardware's timing is not known. Legal: npu1, npu2 and their column variants.")
+        known = ", ".join(TABLES)
+        raise UnsupportedError(f"dev={device(dev).name}: its hardware's timing is not known. Legal: devices of the families {known}.")
     return found
