@@ -157,6 +157,27 @@ def test_what_cannot_be_fed_is_refused(run):
         graph.compile(backend="sim", dev="npu2", feeds=alone, x=((1, VOCAB), F32))
 
 
+def test_who_adds_it_before_the_loop_is_fed_where_that_goes(run):
+    """As with `feeds=`, on a full ELF; a chain, a backend that takes none and a loop that cannot be fed have the host in between, and all
+    give the same."""
+    drawn = []
+    for dev, backend, boundaries in (("npu2", "sim", None), ("npu2", "sim", iron.each_step), ("npu1", "sim", None), (None, "host", None)):
+        graph = Told()
+        made = graph.compile(backend=backend, dev=dev, boundaries=boundaries)
+        made.write("draws", run.read("draws"))
+        added = made.add_before_loop(**SHAPE)
+        assert getattr(added.image, "feeds", None) == (() if dev == "npu2" and boundaries is None else None)
+        assert made.add_before_loop(**SHAPE) is added
+        (carried,) = made(np.linspace(-1, 1, VOCAB, dtype=F32), token=0, position=0)
+        made.loop(STEPS - 1, token=carried.token, position=carried.position)
+        drawn.append(made.read("record").tolist())
+    assert all(one == drawn[0] for one in drawn)
+    wanting = Wanting().compile(backend="sim", dev="npu2")
+    assert wanting.add_before_loop(x=((4,), F32)).image.feeds is None
+    alone = Told().compile(backend="sim", dev="npu2", **SHAPE)
+    assert alone.add_before_loop(x=((1, VOCAB), F32)).image.feeds is None
+
+
 def test_a_chain_feeds_nothing():
     graph = Told()
     run = graph.compile(backend="sim", dev="npu1")

@@ -91,10 +91,13 @@ def test_a_dispatch_a_step_changes_no_bit(heads):
 
 
 def test_a_decode_step_feeds_the_next(heads, dev):
-    """On npu2, where `Emit` computes the next step's words behind the token that was drawn; a prompt's chunk is the host's to follow."""
+    """On npu2, where `Emit` computes the next step's words behind the token that was drawn, of a prompt's chunk the first step's."""
     images = {bool(signature): version.image for signature, version in session(heads, dev).compiled.versions.items()}
-    assert (images[False].program is not None) == (dev == "npu2") == (images[False].steps[-1].operator == "Emit")
-    assert images[True].program is None
+    for image in images.values():
+        assert (image.program is not None) == (dev == "npu2") == (image.steps[-1].operator == "Emit")
+        assert image.feeds == (() if dev == "npu2" else None)
+    if dev == "npu2":
+        assert len(images[True].program) == len(images[False].program) != len(images[True].parameters)
 
 
 @ONE_FIRST

@@ -190,11 +190,15 @@ def choose(backend: str | Backend | None = None, dev: str | Device | None = None
     return attrs.evolve(first, backend=get(first.backend.name, **options)) if options else first
 
 
+def takes_keyword(backend: Backend, name: str) -> bool:
+    """Does the backend's `compile` name this keyword?"""
+    return name in inspect.signature(backend.compile).parameters
+
+
 def check_keywords(backend: Backend, given: Mapping[str, Any]) -> None:
     """UnsupportedError for a keyword of a compile that the backend does not take: that its `compile` does not name."""
-    takes = inspect.signature(backend.compile).parameters
     for name in given:
-        if name not in takes:
+        if not takes_keyword(backend, name):
             raise UnsupportedError(f"{name}= was given, and backend {backend.name} takes none. Legal: leave it out.")
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
 
 from iron_core.aside import aside
-from iron_core.backends.choose import Choice
+from iron_core.backends.choose import Choice, takes_keyword
 from iron_core.backends.memory import beginning
 from iron_core.cache.entry import About
 from iron_core.cache.keys import digest
@@ -26,7 +26,7 @@ from iron_core.declare.formats import PackedArray, format_of
 from iron_core.declare.profile import active_profile, profile_of
 from iron_core.declare.tensor import converted
 from iron_core.devices import device, using_device
-from iron_core.errors import CallError, UnknownName
+from iron_core.errors import CallError, UnknownName, UnsupportedError
 from iron_core.graph.call import as_arrays, sort_call, sort_values
 from iron_core.graph.fold import Fold, choose_folds
 from iron_core.graph.graph import Graph
@@ -34,7 +34,7 @@ from iron_core.graph.pictured import Pictured
 from iron_core.graph.reference import pack
 from iron_core.graph.signature import NUMBER, Signature, describe_signature, numbers_of
 from iron_core.graph.traced import TracedGraph
-from iron_core.image.packaging import decide
+from iron_core.image.packaging import ELF, decide
 from iron_core.image.plan import Resident, VersionPlan
 from iron_core.image.planner import Draft, draft
 from iron_core.lowering.answer import No
@@ -78,6 +78,15 @@ class CompiledGraph(Planned, Pictured):
     def add(self, **shapes: Any) -> Version:
         """The version of these input shapes, compiled unless it is there. Takes the options of the last compile()."""
         return self._add(shapes, self.options)
+
+    def add_before_loop(self, **shapes: Any) -> Version:
+        """As `add`, of a version that goes before the loop of the one without tensors, as a prompt's does: of a full ELF, where the backend
+        can, it makes the first call of that loop (`feeds=`). What calls give is the same in any case."""
+        loops = any(not _tensors(signature) for signature in self.versions)
+        if loops and self.plan.packaging.image == ELF and takes_keyword(self.backend, "feeds"):
+            with suppress(UnsupportedError):  # of what is not for `feeds=` too, which the host's way then says again
+                return self._add(shapes, self.options | {"feeds": self})
+        return self.add(**shapes)
 
     def _add(self, shapes: dict[str, Any], options: dict[str, Any]) -> Version:
         signature = self.graph.signature(shapes)

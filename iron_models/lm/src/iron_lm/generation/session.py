@@ -59,7 +59,7 @@ class Session:
     def __init__(self, model: Decoder, **options: Any) -> None:
         self.model = model
         self.compiled = model.compile(**options)
-        self.compiled.add(ids=((model.run.prefill_chunk,), np.int32))
+        self.compiled.add_before_loop(ids=((model.run.prefill_chunk,), np.int32))
         self.held: list[int] = []
         self.snapshots = Snapshots(self.compiled, model.recurrent) if model.recurrent else None
         self.base = 0  # the first token in the caches that slide
