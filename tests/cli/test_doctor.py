@@ -48,7 +48,7 @@ def test_findings_are_a_table_with_what_to_do(odd, iron):
         ["clock", "note", "runs at half speed. Wind it."],
         ["lock", "problem", "4 kB may be locked. Raise the limit\\nin limits.conf."],
     ]
-    assert "no problems found but those of odd above" in out
+    assert out.splitlines()[-1] == "problem: 1 of odd, in the table above" and "no problems" not in out
 
 
 def test_findings_as_json(odd, iron):

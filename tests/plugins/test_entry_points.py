@@ -7,8 +7,11 @@ import json
 import pytest
 
 from iron_core.cli import main
-from iron_core.errors import PluginError, UnknownName, UsageError
-from iron_core.plugins.registry import registry
+from iron_core.errors import PluginError, PluginWarning, UnknownName, UsageError
+from iron_core.plugins import registry as module
+from iron_core.plugins.entry_points import scan
+from iron_core.plugins.registry import Registry, registry
+from tests.distributions import DISTRIBUTIONS
 
 OPERATOR = "from iron_core import UnaryElementwise\nclass Op(UnaryElementwise):\n    def reference(self, x): return x\n"
 GOOD = "good.Op = good_pack:Op"
@@ -56,7 +59,7 @@ def test_a_malformed_line_is_a_record(written, case, capsys):
     assert bad.detail.endswith("; its other entry points hold")
     for good in ("good.Op", "last.Op"):
         assert registry().load("operators", good).__name__ == "Op"
-    assert main(["plugins", "list"]) == main(["doctor"]) == 0
+    assert (main(["plugins", "list"]), main(["doctor"])) == (0, 1)
     told = capsys.readouterr().out
     assert told.count(bad.detail) == 2 and "\x1b" not in told
     with pytest.raises(UnknownName, match=r"iron-odd 1\.0 failed to load and may be its owner: line 3"):
@@ -78,7 +81,8 @@ def test_the_name_of_a_malformed_line_is_known(written):
         (f"[iron.operators.v1]\n{GOOD}\n[iron.operators.v1\nlost.Op = good_pack:Op\n",
             ["line 3 of entry_points.txt, '[iron.operators.v1', is no [group]"]),
         (f"[iron.operator.v1]\nx = y:Z\n[iron.operators.v1]\n{GOOD}\n",
-            ["line 2 of entry_points.txt, 'x = y:Z', is in [iron.operator.v1], which is no group this iron reads"]),
+            ["line 2 of entry_points.txt, 'x = y:Z', is in [iron.operator.v1], which is no group this iron reads (did you mean "
+                "[iron.operators.v1]?)"]),
         (f"[console_scripts]\nthis is not valid\n[iron.operators.v1]\n{GOOD}\n", []),
         (f"[iron.operators.v1]\n{GOOD}\n[other]\na = b:c\n[iron.operators.v1]\nmore.Op = good_pack:Op\n", []),
         (f"[iron.operators.v1]\n{GOOD}\n{GOOD}\n", []),
@@ -139,11 +143,85 @@ def test_a_switch_that_names_no_distribution_is_refused(monkeypatch, capsys, swi
     registry.cache_clear()
 
 
-def test_doctor_knows_a_switch_that_does_nothing(monkeypatch, capsys):
-    """A name that is not installed may be a slip."""
-    monkeypatch.setenv("IRON_PLUGINS", "-iron-acne")
+@pytest.mark.parametrize(
+    ("switch", "says"),
+    [
+        ("-iron-acne", "IRON_PLUGINS names iron-acne, which is not installed. Did you mean iron-acme?"),
+        ("iron-acme,iron-tunner", "IRON_PLUGINS names iron-tunner, which is not installed. Did you mean iron-tuner?"),
+        ("-something-else", "IRON_PLUGINS names something-else, which is not installed."),
+        ("-NumPy", "IRON_PLUGINS names NumPy, which is installed and adds nothing to Iron."),
+    ],
+)
+def test_a_word_that_does_nothing_is_warned_of(site, monkeypatch, capsys, switch, says):
+    """It may be a slip. Doctor has it as a problem."""
+    site.add("iron-acme", entries={"iron.operators.v1": {"good.Op": "good_pack:Op"}}, modules={"good_pack.py": OPERATOR})
+    monkeypatch.setenv("IRON_PLUGINS", switch)
+    registry.cache_clear()
+    with pytest.warns(PluginWarning) as warned:
+        registry()
+    assert [str(one.message) for one in warned] == [says]
+    assert main(["doctor", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["problems"] == [says]
+
+
+@pytest.mark.parametrize("switch", ["", "-iron-acme", "Iron_Acme", "-iron-host,iron-tuner"])
+def test_a_word_that_does_something_is_not(site, monkeypatch, recwarn, switch):
+    site.add("iron-acme", entries={"iron.operators.v1": {"good.Op": "good_pack:Op"}}, modules={"good_pack.py": OPERATOR})
+    monkeypatch.setenv("IRON_PLUGINS", switch)
+    registry.cache_clear()
+    assert registry().idle == [] and not recwarn.list
+
+
+# -- groups that are none ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("group", "meant"),
+    [
+        ("iron.operator.v1", "iron.operators.v1"),
+        ("iron.operatosr.v1", "iron.operators.v1"),
+        ("iron.lowering.v1", "iron.lowerings.v1"),
+        ("iron.operators", "iron.operators.v1"),
+        ("iron.operators.1", "iron.operators.v1"),
+        ("Iron.Backends.v1", "iron.backends.v1"),
+        ("iron_backends.v1", "iron.backends.v1"),
+        ("irons.models.v1", "iron.models.v1"),
+        ("iron.quantum.v1", ""),
+    ],
+)
+def test_a_group_that_is_none_is_warned_of_once(written, capsys, group, meant, monkeypatch):
+    """With the one that may be meant, whose it is, and what hides it; however many lines it has, whatever is done with Iron."""
+    with pytest.warns(PluginWarning) as warned:
+        written(f"[{group}]\nodd.Op = good_pack:Op\nodd.Op2 = good_pack:Op\n[iron.operators.v1]\n{GOOD}\n")
+    hint = f" (did you mean [{meant}]?)" if meant else ""
+    said = f"[{group}], which is no group this iron reads{hint}"
+    assert [str(one.message) for one in warned] == [
+        f"iron-odd 1.0 has {said}: nothing in it is found. Fix it or hide it: IRON_PLUGINS=-iron-odd."
+    ]
+    assert registry().load("operators", "good.Op").__name__ == "Op"
+    assert main(["doctor", "--json"]) == 1
+    problems = json.loads(capsys.readouterr().out)["problems"]
+    assert len(problems) == 2 and all(said in one and one.endswith("Fix it or hide it: IRON_PLUGINS=-iron-odd.") for one in problems)
+    with pytest.raises(UnknownName, match=r"iron-odd 1\.0 failed to load and may be its owner: line 2"):
+        registry().load("operators", "odd.Op")
+    monkeypatch.setenv("IRON_PLUGINS", "-iron-odd")
     registry.cache_clear()
     assert main(["doctor", "--json"]) == 0
-    assert "IRON_PLUGINS names iron-acne, which is not installed or adds nothing" in json.loads(capsys.readouterr().out)["problems"]
-    monkeypatch.delenv("IRON_PLUGINS")
-    registry.cache_clear()
+
+
+@pytest.mark.parametrize("group", ["console_scripts", "environ.plugins", "ironic.drivers", "pytest11", "iron"])
+def test_a_group_of_another_project_is_its_own_affair(written, recwarn, group):
+    """Though its name begins alike."""
+    assert written(f"[{group}]\nodd.Op = good_pack:Op\n") == [] and not recwarn.list
+
+
+@pytest.mark.parametrize("one", [one for one in DISTRIBUTIONS if one.name != "iron-core"], ids=lambda one: one.name)
+def test_a_name_of_ours_that_is_not_here_is_told_with_its_distribution(one, monkeypatch):
+    """Not installed, or without its entry points; backends, commands, models and readers by the names that pyproject.toml gives them."""
+    without = Registry([record for record in scan() if record.distribution != one.name])
+    for there, state in ((True, "half installed: install it again"), (False, "not installed")):
+        monkeypatch.setattr(module, "installed", {one.name: there}.__getitem__)
+        for group in ("backends", "commands", "models", "checkpoints"):
+            for name in one.offers(group):
+                assert f" `{name}` is {one.name}'s, which is {state}." in without.missing(group, name)
+                assert registry().absent(group, name) == ""

@@ -82,8 +82,9 @@ def test_an_unknown_name_suggests_a_near_one(asked):
     assert "`iron operators list`" in str(caught.value)
 
 
-def test_without_its_pack_an_operator_of_flm_names_the_distribution():
+def test_without_its_pack_an_operator_of_flm_names_the_distribution(monkeypatch):
     """Everything else is there as before."""
+    monkeypatch.setattr(module, "installed", lambda name: False)
     without = Registry([record for record in scan() if record.distribution != "iron-ops-flm"])
     for name in ("flm.DequantBFP", "flm.GEMM"):
         said = f"no operator `{name}`. Names that begin with `flm.` are iron-ops-flm's, which is not installed."

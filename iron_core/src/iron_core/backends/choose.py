@@ -80,7 +80,7 @@ def get(name: str, **options: Any) -> Backend:
     record = registry().loaded(GROUP, name)
     if record is None:
         near = difflib.get_close_matches(name, names(), 1)
-        hint = f" Did you mean {near[0]}?" if near else ""
+        hint = registry().absent("backends", name) or (f" Did you mean {near[0]}?" if near else "")
         raise UnknownName(f"backend={name!r}: no installed distribution provides it.{hint} Known: {', '.join(names())}.")
     check_options(name, record.object, options)
     if options or not isinstance(record.object, type):
@@ -109,6 +109,11 @@ def _make(record: Record, options: Mapping[str, Any]) -> Backend:
     return made
 
 
+@attrs.frozen
+class Broken(Unavailable):
+    """What stands in the place of a probe's answer where there is none, or where it is not a backend that gave it."""
+
+
 def probe(backend: Backend) -> Available | Unavailable:
     """What a backend says of itself; one that raises, or says neither, cannot run here."""
     try:
@@ -119,15 +124,15 @@ def probe(backend: Backend) -> Available | Unavailable:
             lacks = [name for name in _METHODS if not callable(getattr(backend, name, None))]
             devices = () if lacks else backend.devices()
     except foreign.Raised as raised:
-        return Unavailable(f"its probe failed{_whose(backend)}: {raised}")
+        return Broken(f"its probe failed{_whose(backend)}: {raised}")
     if not isinstance(said, Available):
-        return Unavailable(
+        return Broken(
             f"its probe gave {foreign.kind_of(said)}{_whose(backend)}; legal: Available(summary) or Unavailable(reason, fix)"
         )
     if lacks:
-        return Unavailable(f"it has no {', '.join(f'{name}()' for name in lacks)}{_whose(backend)}")
+        return Broken(f"it has no {', '.join(f'{name}()' for name in lacks)}{_whose(backend)}")
     if not isinstance(devices, tuple | list) or not devices or not all(isinstance(d, str) for d in devices):
-        return Unavailable(f"its devices() gave {foreign.kind_of(devices)}{_whose(backend)}; legal: names, the default first")
+        return Broken(f"its devices() gave {foreign.kind_of(devices)}{_whose(backend)}; legal: names, the default first")
     return said
 
 

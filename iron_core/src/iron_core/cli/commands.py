@@ -48,9 +48,11 @@ class Commands(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            from iron_core.plugins.registry import registry
+
             known = self.list_commands(ctx)
             near = difflib.get_close_matches(args[0], known, 1)
-            hint = f" Did you mean `{near[0]}`?" if near else ""
+            hint = registry().absent("commands", args[0]) or (f" Did you mean `{near[0]}`?" if near else "")
             raise UnknownName(f"no command `{args[0]}`.{hint} Commands: {', '.join(known)}.")
         return super().resolve_command(ctx, args)
 

@@ -21,15 +21,18 @@ from iron_core.cli.report import RESULTS, write
 from iron_core.cli.table import print_json, print_table
 from iron_core.devices import DEVICES
 from iron_core.errors import CacheError, printable, sentence
+from iron_core.plugins.record import OWN, normal
 from iron_core.plugins.registry import registry
 
 #: Environment variables that change what iron does.
 VARIABLES = re.compile(r"IRON_\w+|NPU_CACHE_HOME|CXX")
 
+_IRON_CORE = re.compile(r"iron[-_.]core(?![\w.-])", re.I)
+
 
 def doctor(backend: str | None, *, as_json: bool, report: str | None = None, results: str = RESULTS) -> int:
-    """Print, or print as JSON, what `examine()` finds, and for a backend that is named what it finds itself. Exit status 1 where that
-    names something that keeps it from running; 0 without one. UnknownName, PluginError for a backend that there is not.
+    """Print, or print as JSON, what `examine()` finds, and for a backend that is named what it finds itself. Exit status 1 where either
+    names a problem; a note is none. UnknownName, PluginError for a backend that there is not.
 
     report: a file for all of it, and for the results of tests in a folder; see `iron_core.cli.report`. UsageError where it cannot be
     written."""
@@ -37,7 +40,8 @@ def doctor(backend: str | None, *, as_json: bool, report: str | None = None, res
     found = None if backend is None else choose.examine(choose.get(backend))
     if found is not None:
         facts["examined"] = {"backend": backend, "findings": [attrs.asdict(one) for one in found]}
-    status = int(any(one.state == "problem" for one in found or ()))
+    wrong = sum(one.state == "problem" for one in found or ())
+    status = int(bool(wrong or facts["problems"]))
     if report is not None:
         write(report, facts, results)
         click.echo(f"{printable(report)} is written; read it before you attach it.", err=True)
@@ -62,10 +66,13 @@ def doctor(backend: str | None, *, as_json: bool, report: str | None = None, res
     if found is not None:
         print_table((f"of {backend}", "state", ""), [(one.what, one.state, _says(one)) for one in found])
         click.echo()
-    for problem in facts["problems"]:
-        click.echo(f"problem: {problem}")
-    if not facts["problems"]:
-        click.echo("no problems found" if not status else f"no problems found but those of {backend} above")
+    for kind in ("note", "problem"):
+        for one in facts[f"{kind}s"]:
+            click.echo(f"{kind}: {printable(one)}")
+    if wrong:
+        click.echo(f"problem: {wrong} of {backend}, in the table above")
+    if not status:
+        click.echo("no problems found")
     return status
 
 
@@ -75,7 +82,10 @@ def _says(one: Finding) -> str:
 
 
 def examine() -> dict[str, Any]:
-    """Versions, folders, probes and every plugin that cannot be used. Loads each plugin; never raises for one."""
+    """Versions, folders, probes and every plugin that cannot be used. Loads each plugin; never raises for one.
+
+    A problem is what somebody has to mend; a note is what may be as it is meant to be.
+    """
     import iron_core
 
     records = registry().select(load=True)
@@ -83,11 +93,19 @@ def examine() -> dict[str, Any]:
     wrong = troubles()
     cache = {"path": _path(), "state": "; ".join(wrong) or "writable"}
     # After the probes: a backend that loads may still not be one.
-    problems = [f"{r.group} {r.name} ({r.owner}) is {r.status}: {r.detail}" for r in records if r.detail and r.status != "denied"]
-    problems += [f"IRON_PLUGINS names {word.removeprefix('-')}, which is not installed or adds nothing" for word in registry().unknown]
+    problems = [
+        f"{r.group} {r.name} ({r.owner}) is {r.status}: {sentence(r.detail)}{'' if r.status == 'incompatible' else f' {r.fix}.'}"
+        for r in records
+        if r.detail and r.status not in ("denied", "shadowed")
+    ]
+    loaded = {r.name for r in records if r.group == "backends" and r.status == "ok"}
+    problems += [f"backend {f['name']} is none: {sentence(f['reason'])}" for f in backends if f["broken"] and f["name"] in loaded]
+    problems += registry().idle
     problems += wrong
     if not any(f["available"] for f in backends if f["name"] not in ("reference", "null")):
         problems.append("no backend but `reference` can run here: see the backends above.")
+    notes = [f"{r.group} {r.name} ({r.owner}) is {r.status}: {sentence(r.detail)}" for r in records if r.status == "shadowed"]
+    notes += [f"{r.slow}." for r in records if r.slow]
     return {
         "iron": {"version": iron_core.__version__, "path": str(Path(iron_core.__file__).parent)},
         "python": platform.python_version(),
@@ -98,13 +116,25 @@ def examine() -> dict[str, Any]:
         "backends": backends,
         "devices": [*DEVICES, *registry().names("devices")],
         "plugins": len(records),
+        "notes": notes,
         "problems": problems,
     }
 
 
 def _distributions() -> dict[str, str]:
-    """Everything that registers a plugin, and the libraries iron_core stands on."""
+    """Ours that are installed and everything that registers a plugin or needs iron-core, whether it adds something or not; and the
+    libraries iron_core stands on."""
     found = {r.distribution: r.version for r in registry().records}
+    named = {normal(name) for name in found}
+    for dist in metadata.distributions():
+        try:
+            name, version = str(dist.metadata["Name"]), str(dist.metadata["Version"])
+            needs = any(_IRON_CORE.match(needed) for needed in dist.metadata.get_all("Requires-Dist") or ())
+        except Exception:  # somebody else's, damaged
+            continue
+        if normal(name) not in named and (normal(name) in OWN or needs):
+            found[name] = version
+            named.add(normal(name))
     for name in ("numpy", "ml_dtypes", "attrs", "pluggy", "click"):
         try:
             found[name] = metadata.version(name)

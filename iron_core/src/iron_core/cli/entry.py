@@ -6,6 +6,7 @@ import errno
 import os
 import traceback
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from iron_core.plugins.foreign import said
 
 #: What a shell gives a program that ended by SIGINT or SIGPIPE.
 INTERRUPTED, BROKEN_PIPE = 130, 141
+#: Warnings of one file that are shown, and characters of each.
+_MOST, _LONG = 10, 1000
+_warned: Counter[str] = Counter()
 
 
 def program(argv: list[str]) -> int:
@@ -95,8 +99,15 @@ def _fail(status: int, message: str, verbose: bool) -> int:
 
 
 def _warn(message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: str | None = None) -> None:
-    """A warning on one line, as a command's user wants it."""
-    click.echo(f"warning: {printable(message)}", err=True)
+    """A warning on one line, as a command's user wants it; of what others' modules warn of, so much of each file as may be read."""
+    if category.__module__.startswith("iron_core."):
+        click.echo(f"warning: {printable(message)}", err=True)
+        return
+    _warned[filename] += 1
+    if _warned[filename] <= _MOST:
+        click.echo(f"warning: {printable(message, _LONG)}", err=True)
+    elif _warned[filename] == _MOST + 1:
+        click.echo(f"warning: {printable(filename)} warns of more, which is not shown", err=True)
 
 
 def _usage(error: click.ClickException) -> str:

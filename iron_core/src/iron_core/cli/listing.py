@@ -24,8 +24,15 @@ def plugins(*, group: str | None, load: bool, as_json: bool) -> None:
     if as_json:
         print_json([record.as_dict() for record in records])
         return
-    rows = [(r.group, r.name, r.owner, f"v{r.level}", status(r)) for r in records]
-    print_table(("group", "name", "distribution", "api", "status"), rows)
+    rows = [(r.group, r.name, r.owner, f"v{r.level}", *([_took(r)] if load else []), status(r)) for r in records]
+    print_table(("group", "name", "distribution", "api", *(["import"] if load else []), "status"), rows)
+
+
+def _took(record: Record) -> str:
+    """How long its import took; one whose modules others had imported before takes next to nothing."""
+    if record.seconds is None:
+        return ""
+    return f"{record.seconds:.1f} s" if record.seconds >= 1 else f"{record.seconds * 1e3:.1f} ms"
 
 
 def named(group: str, *, load: bool, as_json: bool) -> None:
@@ -54,21 +61,24 @@ def summary(thing: Any) -> str:
 
 
 def probed() -> list[dict[str, Any]]:
-    """Every backend with what its probe says. One that fails to load or to probe is an entry like any other."""
+    """Every backend with what its probe says. One that fails to load or to probe is an entry like any other; `broken`: that is not
+    what a backend may say."""
     from iron_core.backends import choose
     from iron_core.backends.protocol import Unavailable
 
     found = []
     for name in choose.names():
-        facts: dict[str, Any] = {"name": name, "available": False, "summary": "", "reason": "", "fix": "", "compiles": False, "devices": []}
+        facts: dict[str, Any] = {"name": name, "available": False, "summary": "", "reason": "", "fix": "", "compiles": False}
+        facts |= {"broken": False, "devices": []}
         try:
             backend = choose.get(name)
         except IronError as error:
-            facts["reason"] = str(error)
+            facts.update(reason=str(error), broken=True)
         else:
             state = choose.probe(backend)
             if isinstance(state, Unavailable):
-                facts.update(reason=str(state.reason).rstrip("."), fix=str(state.fix), compiles=state.compiles)
+                broken = isinstance(state, choose.Broken)
+                facts.update(reason=str(state.reason).rstrip("."), fix=str(state.fix), compiles=state.compiles, broken=broken)
             else:
                 facts.update(available=True, summary=str(state.summary), devices=[*backend.devices(), *choose.brought(backend)])
         found.append(facts)

@@ -71,6 +71,7 @@ def _lines(facts: Mapping[str, Any], results: Path) -> Iterator[str]:
     rows = [(one["name"], "available" if one["available"] else "unavailable", says(one)) for one in facts["backends"]]
     yield from _table("Backends", ("backend", "state", ""), rows)
     yield from _listed("Problems", facts["problems"])
+    yield from _listed("Notes", facts["notes"])
     yield from _table("Settings", ("variable", "value"), list(facts["environment"].items()))
     yield from _table("Versions", ("distribution", "version"), list(facts["distributions"].items()))
     yield from _results(results)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 import traceback
+import warnings
 from functools import lru_cache
 from typing import Any
 
 import attrs
 
+from iron_core.errors import PluginWarning
 from iron_core.plugins import foreign, kinds
 
 #: The groups this iron reads, and the API level it reads of each.
@@ -36,20 +39,34 @@ OWN = frozenset(
 #: Those of them whose operators' names begin with a word of their own, by that word.
 PREFIXES = {"flm": "iron-ops-flm"}
 
+#: Names that are another of ours' than theirs who is called so, in its group.
+MORE = {
+    **{("commands", name): whose for name, whose in (("compile", "iron-npu"), ("image", "iron-npu"), ("tune", "iron-tuner"))},
+    **{("commands", name): "iron-lm" for name in ("checkpoints", "embed")},
+    **{("checkpoints", name): "iron-lm" for name in ("safetensors", "gguf", "meta", "pytorch")},
+    ("models", "auto"): "iron-lm",
+}
+#: Seconds that an import may take before it is told of.
+SLOW = 1.0
+#: What imports are timed by.
+clock = time.perf_counter
+
 _UNSET: Any = object()
 
 
 @lru_cache(maxsize=1024)
 def normal(name: str) -> str:
     """A distribution's name as names are compared."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return re.sub(r"[\W_]+", "-", name).strip("-").lower()
 
 
 @attrs.define(eq=False)
 class Record:
     """One entry point. `group` is short ("operators"); `level` is the one its distribution was built for.
 
-    status: "not loaded", "ok", "failed", "ambiguous", "shadowed", "denied" or "incompatible"; `detail` says why.
+    status: "not loaded", "ok", "failed", "ambiguous", "shadowed", "denied" or "incompatible"; `detail` says why. seconds: what its import
+    took, that of all it imported first included; None before it was tried. strange: what is wrong with its group, where that is none.
+    cure: what to do about it, if that is something else than `fix` says of others.
     """
 
     group: str
@@ -62,6 +79,9 @@ class Record:
     status: str = "not loaded"
     detail: str = ""
     traceback: str = ""
+    seconds: float | None = None
+    strange: str = ""
+    cure: str = ""
     _loaded: Any = attrs.field(default=_UNSET, repr=False)
 
     @property
@@ -93,18 +113,37 @@ class Record:
     @property
     def fix(self) -> str:
         """What to do about one that fails. Nobody is told to hide what is Iron's."""
-        return "Install it again" if self.own else f"Fix it or hide it: IRON_PLUGINS=-{self.distribution}"
+        if self.cure:
+            return self.cure
+        return "Install it again" if self.own else f"Fix it or hide it: {self.hidden}"
 
-    def load(self, *, debug: bool = False) -> bool:
-        """Import what it names, once, and see that it is of its group's kind. False if not (`detail` then says why)."""
+    @property
+    def hidden(self) -> str:
+        """What hides its distribution."""
+        name = self.distribution
+        return f"IRON_PLUGINS=-{name if re.fullmatch(r'[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?', name) else normal(name)}"
+
+    @property
+    def slow(self) -> str:
+        """What to say of an import that took long; "" of others."""
+        if self.seconds is None or self.seconds <= SLOW:
+            return ""
+        return f"importing {self.group.removesuffix('s')} `{self.name}` of {self.origin} took {self.seconds:.1f} s"
+
+    def load(self, *, debug: bool = False, telling: bool = True) -> bool:
+        """Import what it names, once, and see that it is of its group's kind. False if not (`detail` then says why). telling: warn of
+        somebody else's that took long."""
         if self.status in ("failed", "denied", "incompatible"):
             return False
         if self._loaded is _UNSET:
+            start = clock()
             try:
                 with foreign.guarded():
                     loaded = self.entry.load()
+                    self.seconds = clock() - start
                     wrong = kinds.wrong(self.group, loaded)
             except foreign.Raised as raised:
+                self.seconds = clock() - start
                 if debug:
                     raise raised.error from None
                 self.fail(f"{raised} (from {self.value.partition(':')[0]})", raised.error)
@@ -115,6 +154,9 @@ class Record:
             self._loaded = loaded
             if self.status == "not loaded":
                 self.status = "ok"
+            if telling and self.slow and not self.own:
+                advice = f"Its author can have it import late what it needs; {self.hidden} does without it."
+                warnings.warn(f"{self.slow}. {advice}", PluginWarning, stacklevel=2)
         return True
 
     def fail(self, why: str, error: BaseException | None = None) -> None:
@@ -138,4 +180,5 @@ class Record:
             "value": self.value,
             "status": self.status,
             "detail": self.detail,
+            "seconds": None if self.seconds is None else round(self.seconds, 6),
         }

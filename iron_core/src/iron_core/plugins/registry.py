@@ -1,24 +1,25 @@
 """The registry of entry points: names from metadata, code loaded late, one owner a name, failures kept as data.
 
-`IRON_PLUGINS` allows and denies distributions: "" loads none but Iron's own, "a,b" only these (and Iron's own),
-"-a" all but a. `IRON_PLUGINS_DEBUG=1` lets a plugin's own exception through.
+`IRON_PLUGINS` allows and denies distributions, see `iron_core.plugins.switch`; `IRON_PLUGINS_DEBUG=1` lets a plugin's own exception
+through.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
-import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from iron_core.errors import DeclarationError, IronError, PluginError, UnknownName, UsageError, printable
+from iron_core.errors import DeclarationError, IronError, PluginError, PluginWarning, UnknownName, printable
 from iron_core.plugins import foreign
 from iron_core.plugins.entry_points import GROUP, scan
-from iron_core.plugins.record import LEVELS, OWN, PREFIXES, Record, normal
+from iron_core.plugins.record import LEVELS, MORE, OWN, PREFIXES, Record, normal
+from iron_core.plugins.switch import allowed, idle, installed
 
 #: Names that are no entry points and belong to Iron: a plugin's of the same name is reached as `distribution:name` alone.
 RESERVED = {
@@ -32,7 +33,6 @@ RESERVED = {
 LISTED = ("models", "operators", "backends", "devices")
 #: Groups whose names are only shown: nobody asks for one, so two may be the same.
 _NAMELESS = ("plugins",)
-_WORD = re.compile(r"-?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
 
 
 def _short(group: str) -> str:
@@ -42,31 +42,6 @@ def _short(group: str) -> str:
     if short not in LEVELS:
         raise UnknownName(f"no plugin group {group!r}. Groups: {', '.join(LEVELS)}.")
     return short
-
-
-def words(switch: str) -> list[str]:
-    """The words of `IRON_PLUGINS`; UsageError for one that is no distribution's name."""
-    found = [w.strip() for w in switch.split(",") if w.strip()]
-    for word in found:
-        if not _WORD.match(word):
-            raise UsageError(
-                f"IRON_PLUGINS={printable(switch, 80)}: {printable(repr(word), 60)} is no distribution's name. Legal: names separated by "
-                f"commas, as in iron-acme (only these and Iron's own) or -iron-acme (all but it); empty for Iron's own alone."
-            )
-    return found
-
-
-def allowed(distribution: str, switch: str | None, own: bool | None = None) -> bool:
-    """Does `IRON_PLUGINS=switch` (None: unset) let this distribution in? `own`: is it Iron's; by its name unless given."""
-    if switch is None:
-        return True
-    given, name = words(switch), normal(distribution)
-    if name in {normal(w[1:]) for w in given if w.startswith("-")}:
-        return False
-    allow = {normal(w) for w in given if not w.startswith("-")}
-    if not allow and given:
-        return True
-    return name in allow or (name in OWN if own is None else own)
 
 
 class Registry:
@@ -92,7 +67,8 @@ class Registry:
                 )
             else:
                 self._claims.setdefault((record.group, record.name), []).append(record)
-        self.unknown = _unknown(switch, records)
+        #: What is to be said of words of `IRON_PLUGINS` that do nothing.
+        self.idle = idle(switch, (record.distribution for record in records))
         for (group, name), claims in self._claims.items():
             if group in _NAMELESS:
                 self._by_name[group, name] = claims
@@ -175,7 +151,7 @@ class Registry:
             choices = " or ".join(f"`{_chosen(short, o)}`" for o in owners)
             raise PluginError(
                 f"{_kind(short)} `{name}` is provided by {' and by '.join(o.owner for o in owners)}. Say which: {choices}; or "
-                f"hide one: IRON_PLUGINS=-{owners[-1].distribution}."
+                f"hide one: {owners[-1].hidden}."
             )
         return owners[0]
 
@@ -193,16 +169,24 @@ class Registry:
         lower = {k.lower(): k for k in known}
         near = difflib.get_close_matches(name.lower(), lower, 1)
         hint = f" Did you mean `{lower[near[0]]}`?" if near else ""
-        word, dot, _ = name.partition(".")
-        whose = PREFIXES.get(word) if dot and short == "operators" else None
-        if whose and all(normal(r.distribution) != whose for r in self.records):
-            hint = f" Names that begin with `{word}.` are {whose}'s, which is not installed."
+        hint = self.absent(short, name) or hint
         packs = {o.distribution for (g, _), owners in self._by_name.items() if g == short for o in owners}
         listing = ", ".join(known) if len(known) <= 8 else f"{len(known)} from {len(packs)} distributions"
-        failed = {r.owner: r.detail for r in self.records if r.status == "failed"}
+        failed = {r.owner: r.detail for r in sorted(self.records, key=lambda r: r.name == name) if r.status == "failed"}
         broken = "".join(f" {owner} failed to load and may be its owner: {why}." for owner, why in failed.items())
         command = f"iron {short} list" if short in LISTED else f"iron plugins list --group {short}"
         return f"no {_kind(short)} `{printable(name, 80)}`.{hint} Known: {listing or 'none'}; `{command}`.{broken}"
+
+    def absent(self, group: str, name: str) -> str:
+        """Of a name that is a distribution's of ours, and that nobody provides: whose it is, and why it is not here; "" of another."""
+        word, dot, _ = name.partition(".")
+        prefix = PREFIXES.get(word, "") if dot and group == "operators" else ""
+        whose = prefix or MORE.get((group, name)) or f"iron-{normal(name)}"
+        there = whose == "iron-core" or any(r.group == group and normal(r.distribution) == whose for r in self.records)
+        if there or whose not in OWN or not (prefix or group in ("backends", "commands", "models", "checkpoints")):
+            return ""
+        names = f" Names that begin with `{word}.` are {whose}'s" if prefix else f" `{name}` is {whose}'s"
+        return f"{names}, which is {'half installed: install it again' if installed(whose) else 'not installed'}."
 
     def of_package(self, package: str) -> Record | None:
         """A record whose code is in this top-level package, to say whose it is."""
@@ -231,11 +215,11 @@ class Registry:
         return f"{owner} ({line[0]})" if line else owner
 
     def select(self, group: str | None = None, load: bool = False) -> list[Record]:
-        """Records, of one group or all; with `load`, after trying to load each."""
+        """Records, of one group or all; with `load`, after trying to load each, whose `seconds` are for the caller to tell."""
         chosen = [r for r in self.records if group is None or r.group == _short(group)]
         if load:
             for record in chosen:
-                record.load(debug=self.debug)
+                record.load(debug=self.debug, telling=False)
         return chosen
 
 
@@ -253,16 +237,19 @@ def _shadow(record: Record, whose: str) -> None:
     record.detail = f"{_kind(record.group)} `{record.name}` is {whose}; this one is `{record.distribution}:{record.name}`"
 
 
-def _unknown(switch: str | None, records: list[Record]) -> list[str]:
-    """Distributions that `IRON_PLUGINS` names and that add nothing to iron."""
-    known = {normal(r.distribution) for r in records} | OWN
-    return [w for w in words(switch or "") if normal(w.removeprefix("-")) not in known]
+def _strange_groups(records: list[Record]) -> list[str]:
+    """What to say of groups that no iron reads: once for each, though they have several lines."""
+    said = {f"{r.owner} has {r.strange}: nothing in it is found. {r.fix}.": r for r in records if r.strange and r.status != "denied"}
+    return list(said)
 
 
 @lru_cache(maxsize=1)
 def registry() -> Registry:
-    """The process's registry, made on first use; `registry.cache_clear()` looks again."""
-    return Registry(scan(), os.environ.get("IRON_PLUGINS"), os.environ.get("IRON_PLUGINS_DEBUG") == "1")
+    """The process's registry, made on first use, with its warnings; `registry.cache_clear()` looks again."""
+    made = Registry(scan(), os.environ.get("IRON_PLUGINS"), os.environ.get("IRON_PLUGINS_DEBUG") == "1")
+    for text in (*made.idle, *_strange_groups(made.records)):
+        warnings.warn(text, PluginWarning, stacklevel=2)
+    return made
 
 
 def blamed(thing: Any, said: str) -> PluginError | None:
