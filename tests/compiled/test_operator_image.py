@@ -131,6 +131,24 @@ def test_a_view_stays_in_its_operand(backend):
         pieces(np.arange(12, dtype=F32), in_offset=5)
 
 
+@pytest.mark.parametrize(("backend", "dev"), [("reference", None), ("host", None), ("sim", "npu1"), ("sim", "npu2")])
+def test_a_gather_runs_alone(backend, dev):
+    """Negative ids count from the table's end and others are clipped to it; where its rows go may be a call's, where the table begins not."""
+    rng = np.random.default_rng(3)
+    table, ids = rng.standard_normal((30, 12)).astype(F32), np.array([3, -1, 29, 0, 40], np.int32)
+    want = table[[3, 29, 29, 0, 29]]
+    op = ops.Copy(gather=True, table_rows=30, rows=5, input_size=30 * 12, X=F32)
+    run = OperatorImage(op, backend=backend, dev=dev)
+    assert np.asarray(run(table.reshape(-1), ids)).reshape(5, 12).tobytes() == want.tobytes()
+    with pytest.raises(CallError, match=r"Copy takes no in_offset=\. Its numbers: out_offset\."):
+        run(table.reshape(-1), ids, in_offset=0)
+    into = Pattern(0, (5, 12), (12, 1))
+    wide = ops.Copy(gather=True, table_rows=30, rows=5, input_size=360, output_size=120, dst=into, X=F32)
+    placed = OperatorImage(wide, backend=backend, dev=dev)
+    found = np.asarray(placed(table.reshape(-1), ids, out_offset=24)).reshape(10, 12)
+    assert found[2:7].tobytes() == want.tobytes()
+
+
 def test_a_bound_on_no_extent_is_refused():
     """The message lists the extents there are."""
     with pytest.raises(CallError, match=r"SiLU has no extent size. Its extents: valid"):

@@ -92,6 +92,16 @@ def test_ids_pick_rows(xrt, packaging):
         assert [np.asarray(one).tobytes() for one in run(ids)] == [np.asarray(one).tobytes() for one in graph.reference(ids)]
 
 
+@pytest.mark.parametrize("packaging", PACKAGINGS)
+def test_ids_pick_rows_of_what_a_call_gives(xrt, packaging):
+    """An operator alone: its table is no resident, and lies with the inputs."""
+    op = Copy(gather=True, table_rows=30, rows=5, input_size=360, X=F32)
+    run = iron.OperatorImage(op, backend=NpuBackend(), dev="npu2", **PACKAGINGS[packaging])
+    for seed in range(2):
+        table = np.random.default_rng(seed).standard_normal((30, 12)).astype(F32)
+        assert np.asarray(run(table.reshape(-1), np.array([3, -1, 29, 0, 40], np.int32))).tobytes() == table[[3, 29, 29, 0, 29]].tobytes()
+
+
 def test_a_table_that_moves_is_found_again(xrt):
     """A version added later needs a larger bank of weights: its address is another one."""
 

@@ -60,7 +60,7 @@ class SimExecutable:
         for space, control in zip(self._own["control"], self.image.tensors.controls, strict=True):
             if control.ids is not None:
                 ids = region(version.inputs[control.ids.index].name, given[control.ids.index], control.ids)
-                table = region(control.gather.table, self.memory.places[control.table.index], control.table)
+                table = region(control.gather.table, spaces[control.table.space][control.table.index], control.table)
                 space.raw[:] = encode(control.gather, ids, table).data.view(np.uint8)
                 traffic.words += space.raw.size
         self.stats = {}

@@ -34,7 +34,7 @@ class OperatorImage(Planned):
     otherwise. An operand written in place comes back as the output it is; the caller's array stays as it was. Last, outputs
     may be given, numpy arrays as the image makes them: they are filled, and are what comes back.
 
-    numbers: the operator's `Scratchpad` members, 0 unless given, and the extents named in `bounds`, whole unless
+    numbers: the operator's `Scratchpad` members, 0 unless given (of a gather not where its table begins), and the extents named in `bounds`, whole unless
     given. Under a bound an input is given whole or cut, and outputs come back cut. Calls from several threads take turns.
 
     backend, dev, boundaries, image, lowerings: as for `compile_graph`. CallError, ShapeError, BoundsError.
@@ -106,9 +106,14 @@ class OperatorImage(Planned):
         return Draft(type(op).__name__, version, residents, ())
 
     def _bindable(self, member: str) -> bool:
-        """A view's bound says nothing without a view."""
-        view = next((v for v in self.op.accept_views.values() if v.valid == member), None)
-        return view is None or getattr(self.op, view.axis) is not None
+        """A view's bound says nothing without a view, nor where a table begins that ids are of."""
+        op = self.op
+        for operand, view in op.accept_views.items():
+            if member == view.valid:
+                return getattr(op, view.axis) is not None
+            if member == view.offset:
+                return not (op.accept_gather in op.present and op.operands[operand].read)
+        return True
 
     @property
     def image(self) -> Any:
