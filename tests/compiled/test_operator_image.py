@@ -133,7 +133,7 @@ def test_a_view_stays_in_its_operand(backend):
 
 @pytest.mark.parametrize(("backend", "dev"), [("reference", None), ("host", None), ("sim", "npu1"), ("sim", "npu2")])
 def test_a_gather_runs_alone(backend, dev):
-    """Negative ids count from the table's end and others are clipped to it; where its rows go may be a call's, where the table begins not."""
+    """Negative ids count from the table's end and others are clipped to it; where its rows go may be a call's, not where that begins."""
     rng = np.random.default_rng(3)
     table, ids = rng.standard_normal((30, 12)).astype(F32), np.array([3, -1, 29, 0, 40], np.int32)
     want = table[[3, 29, 29, 0, 29]]

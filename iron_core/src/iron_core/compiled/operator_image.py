@@ -34,8 +34,9 @@ class OperatorImage(Planned):
     otherwise. An operand written in place comes back as the output it is; the caller's array stays as it was. Last, outputs
     may be given, numpy arrays as the image makes them: they are filled, and are what comes back.
 
-    numbers: the operator's `Scratchpad` members, 0 unless given (of a gather not where its table begins), and the extents named in `bounds`, whole unless
-    given. Under a bound an input is given whole or cut, and outputs come back cut. Calls from several threads take turns.
+    numbers: the operator's `Scratchpad` members, 0 unless given (of a gather not where its table begins), and the extents named in
+    `bounds`, whole unless given. Under a bound an input is given whole or cut, and outputs come back cut. Calls from several
+    threads take turns.
 
     backend, dev, boundaries, image, lowerings: as for `compile_graph`. CallError, ShapeError, BoundsError.
     """
