@@ -24,6 +24,16 @@ def files(text: str) -> list[File]:
     return re.findall(r"^`([^`\n]+)`\n\n```\w+\n(.*?)^```", text, re.M | re.S)
 
 
+def with_entries(pyproject: str, more: str) -> str:
+    """A pyproject.toml with the lines of other tables put in: behind the heading of the same table, or at its end."""
+    for heading, lines in re.findall(r"^(\[[^\n]+\])\n((?:[^\[\n][^\n]*\n)+)", more, re.M):
+        if heading in pyproject:
+            pyproject = pyproject.replace(f"{heading}\n", f"{heading}\n{lines}")
+        else:
+            pyproject += f"\n{heading}\n{lines}"
+    return pyproject
+
+
 def install(site: Any, name: str, written: Iterable[File]) -> None:
     """A pack's modules, in a folder on the path, and the entry points of every pyproject.toml among its files."""
     entries: dict[str, dict[str, str]] = {}

@@ -3,47 +3,57 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from iron_core.plugins.record import LEVELS
-from tests.docs.pages import files, page
+from tests.docs.pages import files, page, with_entries
+from tests.new_pack.packs import put
+from tests.new_pack.packs import wheel as built
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "iron_acme"
 PAGE = page("plugins")
-FILES = dict(files(PAGE))
+FILES = files(PAGE)
+#: What the page adds to the example.
+ADDED = [(name, text) for name, text in FILES if not (EXAMPLE / name).exists() or (name == "pyproject.toml" and "[project]" not in text)]
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel that the page's files build."""
-    pytest.importorskip("hatchling", reason="hatchling, which builds the page's pack, is not installed")
+    """The wheel of the example with what the page adds."""
     folder = tmp_path_factory.mktemp("iron-acme")
-    for name, text in FILES.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    line = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]
-    subprocess.run(line, cwd=folder, check=True, capture_output=True)
-    return next((folder / "dist").glob("iron_acme-0.1-*.whl"))
+    shutil.copytree(EXAMPLE, folder, dirs_exist_ok=True)
+    for name, text in ADDED:
+        whole = with_entries((folder / name).read_text(), text) if name == "pyproject.toml" else text
+        (folder / name).write_text(whole)
+    return built(folder, folder / "dist")
 
 
 @pytest.fixture
 def acme(wheel, site):
     """The pack, installed in a folder on the path."""
-    zipfile.ZipFile(wheel).extractall(site.folder)
+    put(wheel, site.folder)
     from iron_core.plugins.registry import registry
 
     registry.cache_clear()
     return registry()
 
 
-def test_the_page_has_the_files_it_speaks_of():
-    """A project file, one module per thing it names, and a kernel."""
-    modules = {f"src/iron_acme/{n}.py" for n in ("__init__", "squared_relu", "host", "gemv_host", "devices", "model", "command")}
-    assert set(FILES) == {"pyproject.toml", "src/iron_acme/squared_relu.h", "src/iron_acme/gemv.h", *modules}
+def test_the_page_shows_the_examples_files():
+    """As they are there, and adds a kernel for an operator of Iron's, a command and a device."""
+    shown = [(name, text) for name, text in FILES if (name, text) not in ADDED]
+    package = "src/iron_acme"
+    assert [name for name, _ in shown] == [
+        "pyproject.toml", *(f"{package}/{name}" for name in ("squared_relu.py", "__init__.py", "squared_relu.h", "host.py"))
+    ]  # fmt: skip
+    for name, text in shown:
+        assert text == (EXAMPLE / name).read_text(), name
+    added = [name for name, _ in ADDED if name != "pyproject.toml"]
+    assert added == [f"{package}/{name}" for name in ("gemv.h", "gemv_host.py", "command.py", "devices.py")]
 
 
 def test_it_is_listed_without_being_imported(acme, iron_command):
@@ -55,6 +65,8 @@ def test_it_is_listed_without_being_imported(acme, iron_command):
         ("lowerings", "host.iron_ops_aie.GEMV"),
         ("devices", "acme1"),
         ("models", "acme-tiny"),
+        ("formats", "acme.int8"),
+        ("checkpoints", "acme"),
         ("commands", "acme"),
     }
     assert "iron_acme" not in sys.modules
@@ -82,7 +94,7 @@ def test_its_operator_runs_without_its_kernel(acme, iron_command):
 def shown(section):
     """Run what stands under a heading and is no file."""
     text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    blocks = [block for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S) if block not in FILES.values()]
+    blocks = [block for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S) if block not in dict(FILES).values()]
     assert blocks
     for block in blocks:
         exec(compile(block, "docs/plugins.md", "exec"), {"__name__": "page"})
@@ -103,17 +115,53 @@ def test_its_kernel_of_irons_operator_runs_where_it_is_chosen(acme):
 
     shown("Which of several")
     rng = np.random.default_rng(0)
-    for K, kernel in ((64, "acme::gemv"), (20, "matmul")):
+    for K, kernel in ((64, "iron_acme::gemv"), (20, "matmul")):
         a, b = rng.standard_normal((33, K)).astype(np.float32), rng.standard_normal(K).astype(np.float32)
         made = OperatorImage(GEMV(M=33, K=K, T=np.float32), backend="host", lowerings={"host.GEMV": "iron-acme"})
         assert np.allclose(made(a, b), a @ b, atol=1e-4) and made.image.steps[0].unit.template.startswith(kernel)
 
 
-def test_its_model_and_command_run(acme, iron_command, iron_run):
-    """The rest of the line is theirs."""
-    assert iron_run("acme-tiny", "1", "-2", "3").stdout == "1.0 0.0 9.0\n"
-    wrong = iron_run("acme-tiny", "one")
-    assert wrong.returncode == 2 and wrong.stderr.startswith("error: acme-tiny: could not convert")
+def test_its_format_runs_by_a_kernel(acme, iron_command):
+    """The line that the page shows."""
+    line = "operators run GEMV M=64 K=128 W=acme.int8"
+    assert f"    $ iron {line}\n" in PAGE
+    done = iron_command(*line.split())
+    assert done.returncode == 0 and "kernel ACME_INT8" in done.stdout
+
+
+@pytest.mark.slow
+def test_its_model_runs(acme, iron_run):
+    """The line that the page shows: eight tokens of drawn weights, twice alike."""
+    line = "acme-tiny --random-weights 0 --prompt-len 4 --num-tokens 8"
+    assert f"    $ iron-run {line}\n" in PAGE
+    done, again = iron_run(*line.split()), iron_run(*line.split())
+    assert done.returncode == 0 and len(done.stdout.split()) == 8 and done.stdout == again.stdout
+
+
+def test_its_model_runs_from_a_file_that_its_reader_reads(acme, iron_run, tmp_path):
+    """By the path alone, and as its twin says; weights in the pack's own format too."""
+    import numpy as np
+    from iron_acme import model, reader
+    from iron_acme.int8 import INT8
+
+    from iron_lm import testing
+    from iron_lm.checkpoints.names import HUGGINGFACE
+
+    config = model.AcmeTiny.full_size()
+    weights = testing.tiny(model.AcmeTiny, config).weights
+    named = {}
+    for path, array in weights.items():
+        layer = re.search(r"\d+", path)
+        name = str(HUGGINGFACE[re.sub(r"\d+", "{i}", path)]).format(i=layer[0] if layer else "")
+        named[name] = INT8.quantize(array) if path.endswith("ffn.up") else np.asarray(array)
+    said = dict(model_type="acme_tiny", vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4)
+    reader.write(tmp_path / "tiny.acme", named, said | dict(num_key_value_heads=2, max_position_embeddings=256))
+    done = iron_run(str(tmp_path / "tiny.acme"), "--check-accuracy", "--prompt-len", "20")
+    assert done.returncode == 0 and "(16 float32, 2 acme.int8)" in done.stderr, done.stdout + done.stderr
+
+
+def test_its_command_runs(acme, iron_command):
+    """The rest of the line is its own."""
     assert iron_command("acme", "x", "--json").stdout == "acme x --json\n"
     assert "From iron-acme 0.1." in iron_command("--help").stdout
 
