@@ -60,15 +60,15 @@ def reopen() -> None:
 
 def iron() -> None:
     """The `iron` command."""
-    _run(sys.argv[1:])
+    _run("iron")
 
 
 def iron_run() -> None:
-    """The `iron-run` command: `iron run ...`."""
-    _run(["run", *sys.argv[1:]])
+    """The `iron-run` command, which `iron run` is too."""
+    _run("iron-run")
 
 
-def _run(argv: list[str]) -> None:
+def _run(name: str) -> None:
     try:
         import gc
         import signal
@@ -84,7 +84,7 @@ def _run(argv: list[str]) -> None:
 
         if ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        status = program(argv)
+        status = program(sys.argv[1:], name)
         if ours:
             signal.signal(signal.SIGINT, _leave)
     except KeyboardInterrupt:

@@ -10,7 +10,9 @@ import sys
 
 import pytest
 
+from iron_core.cli.listing import summary
 from iron_core.plugins.registry import RESERVED, registry
+from iron_core.plugins.summaries import written
 from tests.distributions import DISTRIBUTIONS
 
 MODELS = sorted(name for one in DISTRIBUTIONS for name in one.offers("models"))
@@ -55,14 +57,67 @@ def test_models_say_what_they_are(iron):
     listed = json.loads(iron("models", "list", "--json")[1])
     assert rows[0] == ["name", "distribution", "summary"]
     assert [(e["name"], e["distribution"], e["version"], e["summary"]) for e in listed] == [tuple(row) for row in rows[1:]]
-    assert all(e["summary"] and e["status"] == "ok" for e in listed)
+    assert all(e["summary"] for e in listed)
+
+
+@pytest.mark.parametrize("group", ["models", "commands", "operators", "backends"])
+def test_what_is_read_from_the_source_is_what_the_object_says(group):
+    """Of everything that is installed here, `written` knows what its object says when it is loaded."""
+    for record in registry().select(group):
+        assert written(record), record
+        assert record.load() and summary(record.object) == written(record)
+
+
+def test_lists_and_help_import_no_plugin(site, iron_command):
+    """Models, operators and commands are told as their sources say, by a process that has imported none of them, nor numpy."""
+    spy = "import atexit, sys\natexit.register(lambda: print('imported:', *sorted(sys.modules), file=sys.stderr))\n"
+    site.add("watch", modules={"sitecustomize.py": spy})
+    for line, says in (("models list", "SmolLM2 and their kin"), ("operators list", "C = A @ B."), ("--help", "on simulated NPU arrays."),
+                       ("run", "SmolLM2 and their kin"), ("run --help", "SmolLM2 and their kin")):  # fmt: skip
+        told = iron_command(*line.split())
+        assert told.returncode == 0 and says in " ".join(told.stdout.split()).replace(" ...", ""), told.stdout
+        imported = set(told.stderr.partition("imported:")[2].split())
+        assert "iron_core.cli.commands" in imported
+        assert not imported & ({"numpy"} | {one.package for one in DISTRIBUTIONS} - {"iron_core"}), line
+
+
+SAYS = {
+    "a docstring's first sentence": ('class It:\n    """One. Two."""', "One."),
+    "of several lines": ('class It:\n    """One\n    and two, e.g. this. Three."""', "One and two, e.g. this."),
+    "of a function": ('def It(argv):\n    """One."""', "One."),
+    "a summary": ('class It:\n    """Doc."""\n    summary = "One. Two."', "One. Two."),
+    "one with a type": ('class It:\n    summary: str = "One"', "One"),
+    "one that is given afterwards": ('def It(argv): pass\nIt.summary = "One"', "One"),
+    "the last of a name": ('class It:\n    "One."\nclass It:\n    "Two."', "Two."),
+    "from another module": ("from acme_it.other import Other as It", "Another."),
+    "from one beside it": ("from .other import Other as It", "Another."),
+    "in another encoding": ("# coding: latin-1\nclass It:\n    'Stra\xdfe.'", "Stra\xdfe."),
+    "what does not print": ('class It:\n    summary = "\\x1b[31mOne"', "\\x1b[31mOne"),
+    "nothing": ("class It: pass", ""),
+    "what is computed": ("It = type('It', (), {'summary': 'One'})", ""),
+    "a circle": ("from acme_it.model import It", ""),
+    "what does not parse": ("class It(:", ""),
+    "no text": ("\0", ""),
+    "depth": ("It = " + "(" * 5000 + ")" * 5000, ""),
+}
+
+
+@pytest.mark.parametrize("which", SAYS)
+def test_how_a_source_says_what_its_model_is(site, iron, which):
+    """A summary, else the first sentence of a docstring; where it has neither, or is no Python, there is a row all the same."""
+    source, says = SAYS[which]
+    modules = {"acme_it/__init__.py": "raise RuntimeError('imported')", "acme_it/other.py": "class Other:\n    'Another.'\n"}
+    site.add("iron-it", "0.1", entries={"iron.models.v1": {"it": "acme_it.model:It"}}, modules=modules)
+    (site.folder / "acme_it" / "model.py").write_bytes(source.encode("latin-1"))
+    row = next(line for line in iron("models", "list")[1].splitlines() if line.startswith("it "))
+    assert row.split(maxsplit=3)[3:] == ([says] if says else []), row
 
 
 def test_a_model_that_fails_is_a_row_of_the_list(broken, iron):
-    """With its reason, and the others are told as ever."""
-    status, out, err = iron("models", "list")
+    """With its reason, where each is loaded, and the others are told as ever."""
+    status, out, err = iron("models", "list", "--load")
     assert (status, err) == (0, "") and "bad-models" in out and "failed: RuntimeError: no such luck" in out
-    listed = {e["name"]: e for e in json.loads(iron("models", "list", "--json")[1])}
+    listed = {e["name"]: e for e in json.loads(iron("models", "list", "--load", "--json")[1])}
     assert listed["bad-models"]["status"] == "failed" and "summary" not in listed["bad-models"] and listed["llama"]["summary"]
 
 

@@ -173,7 +173,7 @@ def test_a_closed_standard_input_is_empty(site, iron_run):
     [
         "plugins list --load --json",
         "operators list --load --json",
-        "models list --json",
+        "models list --load --json",
         "backends list --json",
         "doctor --json",
         "operators show x.Noisy --json",

@@ -163,7 +163,7 @@ def test_its_model_runs_from_a_file_that_its_reader_reads(acme, iron_run, tmp_pa
 def test_its_command_runs(acme, iron_command):
     """The rest of the line is its own."""
     assert iron_command("acme", "x", "--json").stdout == "acme x --json\n"
-    assert "From iron-acme 0.1." in iron_command("--help").stdout
+    assert "Say what it is given." in iron_command("--help").stdout
 
 
 def test_importing_the_pack_imports_no_operator(acme):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import re
@@ -22,14 +23,17 @@ ONE_LINE = re.compile(r"error: [^\n]+\n")
 
 
 class Line:
-    """`iron-run llama` in this process, over the tiny GGUF with a tokenizer unless the line names another checkpoint."""
+    """`iron-run llama` in this process, over the tiny GGUF with a tokenizer unless the line names another checkpoint. What it reads
+    on standard input is `piped`."""
 
-    def __init__(self, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.checkpoint, self.capsys = checkpoint, capsys
+    def __init__(self, checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.checkpoint, self.capsys, self.monkeypatch = checkpoint, capsys, monkeypatch
+        self.piped = b"The capital of France is\n"
 
     def __call__(self, *argv: object, bare: bool = False) -> tuple[int, str, str]:
         """(exit status, standard output, standard error)."""
         given = [] if bare or "--checkpoint" in argv else ["--checkpoint", str(self.checkpoint)]
+        self.monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(self.piped), encoding="utf-8"))
         status = main(["run", "llama", *given, *map(str, argv)])
         out, err = self.capsys.readouterr()
         return status, out, err
@@ -47,8 +51,8 @@ class Line:
 
 
 @pytest.fixture
-def line(talking: Path, capsys: pytest.CaptureFixture[str]) -> Line:
-    return Line(talking, capsys)
+def line(talking: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Line:
+    return Line(talking, capsys, monkeypatch)
 
 
 # -- sampling and rates ---------------------------------------------------------------------------
@@ -267,7 +271,7 @@ def test_a_mistake_is_one_line_and_status_2(line: Line, says: str, argv: list[ob
 
 def test_a_checkpoint_is_needed(line: Line) -> None:
     """A bare line says what to give."""
-    line.refused("--checkpoint FILE is needed", bare=True)
+    line.refused("a checkpoint is needed: a file or folder", bare=True)
 
 
 @pytest.mark.parametrize(
@@ -358,7 +362,7 @@ def test_no_memory_is_no_bug(line: Line, monkeypatch: pytest.MonkeyPatch, error:
 
 def test_a_closed_pipe_is_no_error(iron_run: Any, talking: Path) -> None:
     """`| head` may leave early: no traceback, nothing but the header on standard error."""
-    argv = ["llama", "--checkpoint", str(talking), "--num-tokens", "4000"]
+    argv = ["llama", "--checkpoint", str(talking), "--prompt", "a b", "--num-tokens", "4000"]
     program = iron_run.start(*argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert program.stdout.read(1)
     program.stdout.close()
@@ -375,7 +379,8 @@ def endless(tiny_gguf: Any, byte_metadata: dict[str, Any]) -> list[str]:
     """A line whose answer does not end by itself: room for ENDLESS tokens, and none of them ends the turn."""
     metadata = byte_metadata | {"llama.context_length": ENDLESS}
     room = ["--num-tokens", str(ENDLESS - 64), "--max-seq-len", str(ENDLESS)]
-    return ["llama", str(tiny_gguf(metadata=metadata)), *room, "--logit-bias", "253=-inf", "--temperature", "1"]
+    prompt = ["--prompt", "The capital of France is"]
+    return ["llama", str(tiny_gguf(metadata=metadata)), *prompt, *room, "--logit-bias", "253=-inf", "--temperature", "1"]
 
 
 @pytest.mark.parametrize("backend", ["reference", "host"])
@@ -392,7 +397,7 @@ def test_ctrl_c_ends_the_answer(iron_run: Any, endless: list[str], backend: str)
 def test_two_starts_fill_one_cache(iron_run: Any, talking: Path, tmp_path: Path) -> None:
     """Both print the same text, and nothing half-built is left; killed while filling, the next start is as good."""
     env = os.environ | {"NPU_CACHE_HOME": str(tmp_path)}
-    argv = ["llama", "--checkpoint", str(talking), "--num-tokens", "4"]
+    argv = ["llama", "--checkpoint", str(talking), "--prompt", "a b", "--num-tokens", "4"]
     killed = iron_run.start(*argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     folder = tmp_path / "iron" / "host"
     while killed.poll() is None and not list(folder.glob(".*.tmp-*")):

@@ -39,7 +39,7 @@ def test_the_graph_runs():
 
 def test_what_a_line_lacks_is_said():
     """As `iron-run` says it."""
-    with pytest.raises(UsageError, match="--checkpoint FILE is needed"):
+    with pytest.raises(UsageError, match="a checkpoint is needed: a file or folder"):
         Llama.compiled([])
 
 

@@ -81,7 +81,7 @@ def test_a_models_name_comes_before_a_folders(tmp_path: Path, monkeypatch: pytes
     """Where both are there; with a slash it is the folder."""
     (tmp_path / "llama").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert "--checkpoint FILE is needed" in refused(capsys, "llama")
+    assert "a checkpoint is needed: a file or folder" in refused(capsys, "llama")
     assert "llama: not a kind of checkpoint any reader recognises" in refused(capsys, "./llama")
 
 
@@ -129,7 +129,7 @@ def test_an_architecture_nobody_runs_is_refused_with_those_there_are(family: Any
         families.of(Checkpoint.open(folder("mamba\n9")))
     said = str(caught.value)
     assert r"architecture 'mamba\n9', which no model here runs. There are: " in said and "\n" not in said
-    assert "llama, " in said and "zebra (quagga, okapi)" in said and "`iron models list` says why these fail: broken." in said
+    assert "llama, " in said and "zebra (quagga, okapi)" in said and "`iron models list --load` says why these fail: broken." in said
 
 
 def test_an_architecture_of_two_families_is_ambiguous(family: Any, folder: Any) -> None:

@@ -14,7 +14,10 @@ _LATE = dict(ignore_unknown_options=True)
 
 
 def main(argv: list[str]) -> int:
-    """Run `iron tune ARGV...`; the exit status. IronError and click's errors come through to the caller."""
+    """Find the fastest settings of an operator or model.
+
+    argv: the line behind the command; the exit status. IronError and click's errors come through to the caller.
+    """
     with _tune.make_context("iron tune", list(argv)) as context:
         try:
             return int(_tune.invoke(context) or 0)

@@ -138,7 +138,7 @@ def test_ctrl_c_ends_compiling(iron_run: Any, chatting: str, tmp_path: Path, hea
     compiler.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec g++ --version\n{hears}echo $$ >> {tmp_path}/started\nsleep 1000\n')
     compiler.chmod(0o755)
     env = os.environ | {"CXX": str(compiler), "NPU_CACHE_HOME": str(tmp_path / "cache"), "IRON_BACKEND": "host", "PYTHONFAULTHANDLER": "1"}
-    program = iron_run.start("llama", chatting, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    program = iron_run.start("llama", chatting, "--prompt", "a b", env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     while program.poll() is None and not (tmp_path / "started").exists():
         time.sleep(0.01)
     program.send_signal(signal.SIGINT)

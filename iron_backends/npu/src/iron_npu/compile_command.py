@@ -27,7 +27,10 @@ _HEADERS = ("version", "takes", "dispatches", "entries", "words", "buffers", "by
 
 
 def main(argv: list[str]) -> int:
-    """Run `iron compile ARGV...`; the exit status. IronError and click's errors come through to the caller."""
+    """Build a graph or model for an NPU, or print its MLIR.
+
+    argv: the line behind the command; the exit status. IronError and click's errors come through to the caller.
+    """
     with _compile.make_context("iron compile", list(argv)) as context:
         return int(_compile.invoke(context) or 0)
 

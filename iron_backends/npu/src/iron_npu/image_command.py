@@ -18,7 +18,10 @@ STATUSES = {OK: 0, REVIEW: 3, KERNELS: 4, FORMAT: 5}
 
 
 def main(argv: list[str]) -> int:
-    """Run `iron image ARGV...`; the exit status. IronError and click's errors come through to the caller."""
+    """What the files that an NPU runs hold.
+
+    argv: the line behind the command; the exit status. IronError and click's errors come through to the caller.
+    """
     with _image.make_context("iron image", list(argv)) as context:
         return int(_image.invoke(context) or 0)
 

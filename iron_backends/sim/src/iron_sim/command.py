@@ -25,7 +25,11 @@ HEADERS = ("operator", "case", "device", "columns", "cores", "tiles", "differs f
 
 
 def main(argv: list[str]) -> int:
-    """Exit status 1 if a case is not equal to its tile references or out of its gate, or if there was none to simulate."""
+    """Run operators' test cases on simulated NPU arrays.
+
+    argv: the line behind the command. Exit status 1 if a case is not equal to its tile references or out of its gate, or if there was
+    none to simulate.
+    """
     parser = argparse.ArgumentParser(prog="iron sim", description="Operators' test cases on simulated NPU arrays.")
     parser.add_argument("names", nargs="*", metavar="OPERATOR", help="operators (all that declare an array, if none)")
     parser.add_argument("--dev", default="npu1,npu2", help="devices, comma-separated (default: npu1,npu2)")

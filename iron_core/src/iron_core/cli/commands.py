@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import textwrap
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ import click
 from iron_core.cli import streams
 from iron_core.errors import PluginError, UnknownName, UsageError
 from iron_core.plugins.foreign import kind_of
+from iron_core.plugins.record import Record
 
 
 def _reserving(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
@@ -44,7 +46,7 @@ class Commands(click.Group):
         from iron_core.plugins.registry import registry
 
         owners = registry().owners("commands", name) or registry().called("commands", name)
-        return _foreign(name, " and ".join(r.owner for r in owners)) if owners else None
+        return _foreign(name, owners) if owners else None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
@@ -57,7 +59,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def _foreign(name: str, owner: str) -> click.Command:
+def _foreign(name: str, owners: list[Record]) -> click.Command:
     """A third party's command: a function from the rest of the line to an exit status."""
 
     def call(argv: tuple[str, ...]) -> int:
@@ -66,9 +68,26 @@ def _foreign(name: str, owner: str) -> click.Command:
         return status_of(registry().load("commands", name)(list(argv)), f"command `{name}`")
 
     rest = click.Argument(["argv"], nargs=-1, type=click.UNPROCESSED)
-    return click.Command(
-        name, params=[rest], callback=call, context_settings=_LATE, add_help_option=False, short_help=f"From {owner}."
-    )
+    return Foreign(name, owners, params=[rest], callback=call, context_settings=_LATE, add_help_option=False)
+
+
+class Foreign(click.Command):
+    """A command of a distribution, which says of itself what its source does, without being imported."""
+
+    def __init__(self, name: str, owners: list[Record], **settings: Any) -> None:
+        super().__init__(name, **settings)
+        self.owners = owners
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        from iron_core.cli.listing import what
+
+        text = what(self.owners[0]) if len(self.owners) == 1 else ""
+        return shortened(text or f"From {' and '.join(r.owner for r in self.owners)}.", limit)
+
+
+def shortened(text: str, limit: int) -> str:
+    """As many whole words as fit, and dots for those that do not."""
+    return textwrap.shorten(text, limit, placeholder=" ...") if len(text) > limit else text
 
 
 def status_of(given: Any, what: str) -> int:
@@ -104,21 +123,36 @@ def iron(ctx: click.Context) -> None:
 AUTO = "auto"
 
 
-@iron.command(context_settings=_LATE)
-@click.argument("model", required=False)
-@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+class Run(click.Command):
+    """`iron-run`, whose help lists the models."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from iron_core.cli.listing import what
+        from iron_core.plugins.registry import registry
+
+        try:
+            owners = {name: registry().owners("models", name) for name in registry().names("models") if name != AUTO}
+        except UsageError:  # as of `iron --help`
+            return
+        rows = [(name, what(of[0]) if len(of) == 1 else "") for name, of in owners.items()]
+        with formatter.section("Models"):
+            formatter.write_dl(rows) if rows else formatter.write_text("none is installed")
+
+
+@iron.command(cls=Run, context_settings=_LATE, short_help="Run a model: the same as `iron-run`.", options_metavar="")
+@click.argument("model", required=False, metavar="MODEL|PATH")
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS]...")
+@click.version_option(package_name="iron-core", prog_name="iron-run")
 @click.pass_context
 def run(ctx: click.Context, model: str | None, argv: tuple[str, ...]) -> int:
-    """Run a model: `iron run MODEL ...`, the same as `iron-run MODEL ...`; or `iron-run PATH ...`, whose model is found.
+    """Run a model by its name, or a checkpoint, a file or folder of weights, whose model is found.
 
-    The rest of the line is the model's own: `iron-run MODEL --help`. `iron models list` names the models.
+    The rest of the line is the model's own: `iron-run MODEL --help` lists its options. `iron run` is the same as `iron-run`.
     """
     from iron_core.plugins.registry import registry
 
     if model is None:
-        names = registry().names("models")
         click.echo(ctx.get_help())
-        click.echo(f"\nModels: {', '.join(names) or 'none is installed'}.")
         return 0
     if registry().find("models", model) is None and AUTO in registry().names("models"):
         if not (os.path.exists(model) or os.sep in model or model.startswith("-")):
@@ -182,13 +216,14 @@ cache = _group(iron, "cache", "What is built once and kept: kernels, tiles, plan
 
 
 @models.command("list")
+@_load
 @_json
 @_verbose
-def models_list(as_json: bool) -> None:
-    """Models by name, whose they are, and what each is; or how it failed to load."""
+def models_list(load: bool, as_json: bool) -> None:
+    """Models by name, whose they are, and what each is. Imports none without --load."""
     from iron_core.cli import listing
 
-    listing.named("models", load=True, as_json=as_json)
+    listing.named("models", load=load, as_json=as_json)
 
 
 @operators.command("list")
@@ -196,7 +231,7 @@ def models_list(as_json: bool) -> None:
 @_json
 @_verbose
 def operators_list(load: bool, as_json: bool) -> None:
-    """Operators by name."""
+    """Operators by name, whose they are, and what each computes. Imports none without --load."""
     from iron_core.cli import listing
 
     listing.named("operators", load=load, as_json=as_json)

@@ -24,21 +24,21 @@ _MOST, _LONG = 10, 1000
 _warned: Counter[str] = Counter()
 
 
-def program(argv: list[str]) -> int:
+def program(argv: list[str], name: str = "iron") -> int:
     """`main` for a process that is this command's alone."""
     streams.adopt()
     warnings.showwarning = _warn
-    return main(argv)
+    return main(argv, name)
 
 
-def main(argv: list[str]) -> int:
-    """Run `iron ARGV...`; the exit status. Errors are one line on standard error; `--verbose` or `IRON_DEBUG=1` adds the
-    traceback."""
+def main(argv: list[str], name: str = "iron") -> int:
+    """Run `iron ARGV...`, or `iron-run ARGV...`; the exit status. Errors are one line on standard error; `--verbose` or
+    `IRON_DEBUG=1` adds the traceback."""
     use_utf8()
     verbose = "--verbose" in argv or os.environ.get("IRON_DEBUG") == "1"
     with streams.in_order():
         try:
-            status = _run(argv)
+            status = _run(argv, name)
         except BaseException as error:
             status = _told(error, verbose)
         status = status if streams.finish() else BROKEN_PIPE
@@ -51,11 +51,12 @@ def main(argv: list[str]) -> int:
     return _fail(1, f"{stream}: {why.strerror}.", False)
 
 
-def _run(argv: list[str]) -> int:
-    from iron_core.cli.commands import iron
+def _run(argv: list[str], name: str) -> int:
+    from iron_core.cli.commands import iron, run
 
-    with iron.make_context("iron", list(argv)) as context:
-        return int(iron.invoke(context) or 0)
+    command: click.Command = iron if name == "iron" else run
+    with command.make_context(name, list(argv)) as context:
+        return int(command.invoke(context) or 0)
 
 
 def _told(error: BaseException, verbose: bool) -> int:

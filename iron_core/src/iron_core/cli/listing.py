@@ -11,6 +11,7 @@ from iron_core.errors import IronError, printable, sentence
 from iron_core.plugins import foreign
 from iron_core.plugins.record import Record
 from iron_core.plugins.registry import registry
+from iron_core.plugins.summaries import said, written
 
 
 def status(record: Record) -> str:
@@ -36,28 +37,35 @@ def _took(record: Record) -> str:
 
 
 def named(group: str, *, load: bool, as_json: bool) -> None:
-    """The names of one group; with `load`, what each is in one line."""
+    """The names of one group, whose each is and what it is: as its source says, which is not imported, or with `load` as it does."""
     records = registry().select(group, load=load)
+    told = [(r, what(r)) for r in records]
     if as_json:
-        print_json([r.as_dict() | ({"summary": summary(r.object)} if r.status == "ok" else {}) for r in records])
+        print_json([r.as_dict() | ({"summary": text} if r.status in _USABLE and text else {}) for r, text in told])
         return
-    if load:
-        rows = [(r.name, r.owner, summary(r.object) if r.status == "ok" else status(r)) for r in records]
-        print_table(("name", "distribution", "summary"), rows)
-        return
-    rows = [(r.name, r.owner, "" if r.status in ("ok", "not loaded") else status(r)) for r in records]
-    print_table(("name", "distribution", ""), rows)
+    rows = [(r.name, r.owner, text if r.status in _USABLE else status(r)) for r, text in told]
+    print_table(("name", "distribution", "summary"), rows)
+
+
+#: Of a record that nothing speaks against.
+_USABLE = ("ok", "not loaded")
+
+
+def what(record: Record) -> str:
+    """What a plugin is, on one line: of its object if it is loaded, else of its source; "" where that does not say."""
+    if record.status not in _USABLE:
+        return ""
+    return summary(record.object) if record.status == "ok" else written(record) or ""
 
 
 def summary(thing: Any) -> str:
-    """`summary` of a plugin's object, else the first line of its docstring."""
+    """`summary` of a plugin's object, else the first sentence of its docstring."""
     try:
         with foreign.guarded():
-            said = getattr(thing, "summary", None)
-            text = said if isinstance(said, str) else inspect.getdoc(thing) or ""
+            own = getattr(thing, "summary", None)
+            return said(own, None) if isinstance(own, str) else said(None, inspect.cleandoc(thing.__doc__ or ""))
     except foreign.Raised as raised:
         return f"its summary cannot be read: {raised}"
-    return printable(text.strip().partition("\n")[0])
 
 
 def probed() -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from iron_core.cli.status_line import status_line
 from iron_core.plugins import foreign
 
 
@@ -27,16 +28,21 @@ class _Standard(io.TextIOWrapper):
         file = io.FileIO(fd, "r" if name == "<stdin>" else "w", closefd=False)
         file.name = name
         self.silent = name == "<stderr>"
+        self.terminal = file.isatty()
         self.failure: OSError | None = None
         super().__init__(
             io.BufferedReader(file) if name == "<stdin>" else io.BufferedWriter(file),
             encoding=getattr(like, "encoding", None),
             errors=getattr(like, "errors", None) or ("backslashreplace" if self.silent else "strict"),
-            line_buffering=bool(getattr(like, "line_buffering", False)) or file.isatty() or self.silent,
+            line_buffering=bool(getattr(like, "line_buffering", False)) or self.terminal or self.silent,
             write_through=bool(getattr(like, "write_through", False)),
         )
 
     def write(self, text: str) -> int:
+        return status_line.given_way(self.write_beneath, text) if self.terminal else self.write_beneath(text)
+
+    def write_beneath(self, text: str) -> int:
+        """Write it whatever the terminal's status line says."""
         return self._kept(super().write, text, instead=len(text))
 
     def flush(self) -> None:

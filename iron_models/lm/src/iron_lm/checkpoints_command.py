@@ -23,7 +23,10 @@ _CELL = 100
 
 
 def main(argv: list[str]) -> int:
-    """Run `iron checkpoints ARGV...`; the exit status. IronError and click's errors come through to the caller."""
+    """What files of weights hold; write them in another format.
+
+    argv: the line behind the command; the exit status. IronError and click's errors come through to the caller.
+    """
     return int(invoke(_checkpoints, argv) or 0)
 
 

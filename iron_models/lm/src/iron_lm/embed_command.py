@@ -21,7 +21,10 @@ from iron_lm.vectors.embedding import Embedding
 
 
 def main(argv: list[str]) -> int:
-    """Run `iron embed ARGV...`; the exit status. IronError and click's errors come through to the caller."""
+    """Write the vectors of a file's texts.
+
+    argv: the line behind the command; the exit status. IronError and click's errors come through to the caller.
+    """
     return int(invoke(_embed, argv) or 0)
 
 

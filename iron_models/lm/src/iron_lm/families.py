@@ -38,7 +38,7 @@ def of(checkpoint: Checkpoint) -> type[Architecture]:
         if runs:
             return next(iter(runs.values()))
     found, failed = _loaded(names)
-    others = f" `iron models list` says why these fail: {', '.join(failed)}." if failed else ""
+    others = f" `iron models list --load` says why these fail: {', '.join(failed)}." if failed else ""
     shown = repr(wanted[:40])
     raise CheckpointError(f"{checkpoint.path}: architecture {shown}, which no model here runs. There are: {_listed(found)}.{others}")
 

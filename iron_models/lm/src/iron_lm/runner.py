@@ -27,6 +27,7 @@ from iron_lm.loading import Loaded
 from iron_lm.options import command, invoke
 from iron_lm.parts.fused_product import products_of
 from iron_lm.running import Running
+from iron_lm.tasks.prompt import at_terminal
 from iron_lm.tasks.task import Task
 from iron_lm.tunables import tuned
 
@@ -40,6 +41,8 @@ TASKS = {
     "parallel": "parallel:ParallelTask",
 }
 _CONTINUES = "generate:GenerateTask"
+#: Options of a text that goes on, and of no conversation: without one there is somebody to talk to.
+_OF_A_TEXT = ("prompt", "prompt_len", "random_weights", "state", "keep", "profile", "profile_trace", "json")
 
 
 def main(family: type[Architecture], argv: list[str]) -> int:
@@ -57,8 +60,13 @@ def compiled(family: type[Architecture], argv: list[str], **options: Any) -> Com
 
 
 def task_of(options: Mapping[str, Any]) -> Task:
-    """The task that a command line asks for. UsageError where it asks for two, or its task refuses its options."""
+    """The task that a command line asks for: without a prompt, at a terminal, a conversation, where its options are of one. UsageError
+    where it asks for two, or its task refuses its options."""
     asked = [option for option in TASKS if options[option]]
+    if not asked and not any(options[option] not in (None, False) for option in _OF_A_TEXT) and at_terminal():
+        asked = ["chat"]
+    if options["system"] and asked != ["chat"]:
+        raise UsageError("--system is for --chat.")
     if len(asked) > 1:
         doing = " and ".join(f"--{option.replace('_', '-')}" for option in asked)
         raise UsageError(f"{doing} exclude each other; run one after the other.")
@@ -144,7 +152,7 @@ class Runner:
                 raise UsageError("--activations int8_block needs block-quantised weights; random ones are dense. Legal: exact.")
             return loading.random(self.family, self.family.full_size(), o["random_weights"], **common)
         if not o["checkpoint"]:
-            raise UsageError("--checkpoint FILE is needed (or --random-weights SEED for a run without weights).")
+            raise UsageError("a checkpoint is needed: a file or folder of weights, or --random-weights SEED for a run without one.")
         checkpoint = o["checkpoint"]
         if not isinstance(checkpoint, Checkpoint):
             checkpoint = Checkpoint.open(

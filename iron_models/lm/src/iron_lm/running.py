@@ -40,6 +40,7 @@ class Running:
         run = self.loaded.run
         return {
             "checkpoint": self.loaded.recognised,
+            **({"path": str(self.loaded.checkpoint.path)} if self.loaded.checkpoint is not None else {}),
             **({"assumed": self.loaded.assumed} if self.loaded.assumed else {}),
             "weights": self.loaded.stored,
             "backend": self.backend.name,

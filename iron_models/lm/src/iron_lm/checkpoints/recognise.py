@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from iron_core.errors import printable
@@ -31,7 +32,8 @@ def _entry(checkpoint: Any) -> str:
 
 
 def describe(checkpoint: Any) -> str:
-    """One line: the kind of file, the architecture, the tensors by format, those that are refused, or ignored, their bytes, the path."""
+    """One line: the kind of file, the architecture, the tensors by format, those that are refused, or ignored, their bytes, the
+    file's or folder's name."""
     counts = Counter(str(format) for _, format, _ in checkpoint.tensors.values())
     formats = ", ".join(f"{n} {name}" for name, n in counts.most_common())
     size = sum(format.nbytes(shape) for shape, format, _ in checkpoint.tensors.values())
@@ -44,7 +46,13 @@ def describe(checkpoint: Any) -> str:
     if ignored := getattr(checkpoint, "ignored", ()):
         names = ", ".join(printable(name, 60) for name in ignored[:_NAMED]) + (", ..." if len(ignored) > _NAMED else "")
         unread += f", {len(ignored)} of them ignored ({names})"
-    return f"{kind} · {named} · {sum(counts.values())} tensors ({formats}){unread} · {shown} · {checkpoint.path}"
+    return f"{kind} · {named} · {sum(counts.values())} tensors ({formats}){unread} · {shown} · {name_of(checkpoint.path)}"
+
+
+def name_of(path: Any) -> str:
+    """A file's or folder's name, of "." too."""
+    place = Path(path)
+    return (place if place.name not in ("", "..") else place.resolve()).name or str(path)
 
 
 def unknown_architecture(found: str, architectures: tuple[str, ...]) -> str:

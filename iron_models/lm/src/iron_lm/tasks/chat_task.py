@@ -50,10 +50,12 @@ class ChatTask(Task):
     def prepare(self, loaded: Loaded) -> None:
         super().prepare(loaded)
         if loaded.tokenizer is None:
-            raise UsageError("--chat needs a tokenizer; give --tokenizer FILE.")
+            asked = "--chat" if self.options["chat"] else "no prompt, and a conversation"
+            raise UsageError(f"{asked} needs a tokenizer; give --tokenizer FILE, or --prompt-len N for a prompt of drawn tokens.")
         template = loaded.template()
         if template is None:
-            raise UsageError("--chat needs a chat template, and this checkpoint has none; --prompt TEXT continues a text.")
+            asked = "--chat needs" if self.options["chat"] else "no prompt, and a conversation needs"
+            raise UsageError(f"{asked} a chat template, which this checkpoint has not; --prompt TEXT continues a text.")
         self.tokenizer, self.template = loaded.tokenizer, template
 
     def run(self, model: Model, figures: Figures) -> int:

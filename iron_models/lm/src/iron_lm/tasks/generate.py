@@ -25,7 +25,7 @@ from iron_lm.text.answer import Answer, Numbers
 class GenerateTask(Task):
     """Prints the prompt and what follows it, as it comes; with `--profile` also where the time went."""
 
-    answers = True
+    answers = continues = True
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)

@@ -16,11 +16,8 @@ from iron_lm.figures import Figures
 from iron_lm.loading import Loaded
 from iron_lm.model import TOKENS
 from iron_lm.parallel import Parallel, Spoken
-from iron_lm.tasks.prompt import prompt_ids, shown
+from iron_lm.tasks.prompt import MOST_BYTES, prompt_ids, shown, standard_input
 from iron_lm.tasks.task import Task
-
-#: Bytes of a file of prompts that are read.
-MOST_BYTES = 64 << 20
 
 
 class ParallelTask(Task):
@@ -35,13 +32,17 @@ class ParallelTask(Task):
             if options[other]:
                 raise UsageError(f"--parallel and --{other.replace('_', '-')} exclude each other; leave one out.")
         self.count = options["num_tokens"] or TOKENS
-        self.texts = [*options["texts"], *(() if options["prompts"] is None else _lines(options["prompts"]))]
-        if not self.texts:
-            raise UsageError("--parallel N needs prompts: --prompt TEXT, which may be repeated, or --prompts FILE.")
+        self.texts: list[str] = [*options["texts"]]
 
     def prepare(self, loaded: Loaded) -> None:
         super().prepare(loaded)
         parallel.check(loaded, "--parallel")
+        file = self.options["prompts"]
+        if file is None and not self.texts and sys.stdin is not None and not sys.stdin.isatty():
+            file = "-"
+        self.texts += [] if file is None else _lines(file)
+        if not self.texts:
+            raise UsageError("--parallel N needs prompts: --prompt TEXT, which may be repeated, --prompts FILE, or standard input.")
         self.ids = []
         for n, text in enumerate(self.texts, 1):
             try:
@@ -112,17 +113,22 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-def _lines(path: str) -> list[str]:
-    """The prompts of a file: its lines, but for empty ones. UsageError for one that cannot be read."""
-    named = f"--prompts {printable(path)}"
+def _read(path: str, named: str) -> str:
     try:
         with Path(path).open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
         if len(raw) > MOST_BYTES:
             raise UsageError(f"{named}: more than {MOST_BYTES} bytes.")
-        lines = [line.removesuffix("\r") for line in raw.decode("utf-8").split("\n")]
+        return raw.decode("utf-8")
     except (OSError, ValueError) as error:
         raise UsageError(f"{named}: {getattr(error, 'strerror', None) or 'no UTF-8'}.") from None
+
+
+def _lines(path: str) -> list[str]:
+    """The prompts of a file, - for standard input: its lines, but for empty ones. UsageError for one that cannot be read."""
+    named = "standard input" if path == "-" else f"--prompts {printable(path)}"
+    text = standard_input() if path == "-" else _read(path, named)
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
     found = [line for line in lines if line.strip()]
     if not found:
         raise UsageError(f"{named}: no line has a prompt.")

@@ -1,7 +1,8 @@
-"""The prompt of a command line: `--prompt`, `--prompt-len`, or the usual one."""
+"""The prompt of a command line: `--prompt`, `--prompt-len`, or standard input."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,12 +11,56 @@ import numpy as np
 from iron_core.errors import UsageError
 from iron_lm.loading import Loaded
 
-DEFAULT_PROMPT = "The capital of France is"
+#: Bytes of standard input, or of a file of prompts, that are read.
+MOST_BYTES = 64 << 20
+#: Tokens of a prompt that is made where nobody says how many.
+MADE = 5
+#: What gives a prompt.
+LEGAL = "--prompt TEXT, or a text on standard input, as in `iron-run PATH < prompt.txt`"
+
+
+def at_terminal() -> bool:
+    """Is there somebody to type, and to read what is answered?"""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
+def prompt_of(options: Mapping[str, Any], loaded: Loaded) -> str | None:
+    """The text of `--prompt`, else of standard input, where that is no terminal. None for a prompt that is made up: of so many
+    tokens, or of ids where no tokenizer reads a text.
+
+    UsageError where there is no text, or none that can be read.
+    """
+    text: str | None = options["prompt"]
+    if text is not None or options["prompt_len"] is not None or loaded.tokenizer is None:
+        return text
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError(f"no prompt; give {LEGAL}.")
+    text = standard_input()
+    if not text.strip():
+        raise UsageError(f"no prompt: standard input is empty; give {LEGAL}.")
+    return text
+
+
+def standard_input() -> str:
+    """All of it, but for the line end that editors put at a file's end. UsageError for what is no text, or is too long."""
+    stream = getattr(sys.stdin, "buffer", None)
+    try:
+        if stream is None:  # somebody put another object in its place
+            return sys.stdin.read().removesuffix("\n")
+        raw = stream.read(MOST_BYTES + 1)
+        if len(raw) > MOST_BYTES:
+            raise UsageError(f"standard input: more than {MOST_BYTES} bytes.")
+        text = raw.decode(sys.stdin.encoding or "utf-8")
+    except UnicodeError:
+        raise UsageError(f"standard input: no {(sys.stdin.encoding or 'utf-8').upper()}.") from None
+    except OSError as error:
+        raise UsageError(f"standard input: {error.strerror or error}.") from None
+    return text.removesuffix("\n").removesuffix("\r")
 
 
 def prompt_ids(options: Mapping[str, Any], loaded: Loaded, answer: int = 0) -> list[int]:
-    """The prompt's ids: the text's, cut or made to --prompt-len tokens. UsageError if the caches have no room for them and an
-    answer of so many tokens."""
+    """The ids of `options["prompt"]`, cut to --prompt-len tokens; where that is None, of a text of so many. UsageError if the caches
+    have no room for them and an answer of so many tokens."""
     text, length, tokenizer = options["prompt"], options["prompt_len"], loaded.tokenizer
     if length is not None:
         _room(loaded.context, length, answer)  # before a prompt of that length is made
@@ -23,9 +68,9 @@ def prompt_ids(options: Mapping[str, Any], loaded: Loaded, answer: int = 0) -> l
         if text is not None:
             raise UsageError("--prompt needs a tokenizer; give --tokenizer FILE, or --prompt-len N for random tokens.")
         rng = np.random.default_rng(options["seed"])
-        ids = [int(i) for i in rng.integers(0, loaded.config.vocab_size, length or 5)]
-    elif text is not None or length is None:
-        ids = tokenizer.encode(DEFAULT_PROMPT if text is None else text)
+        ids = [int(i) for i in rng.integers(0, loaded.config.vocab_size, length or MADE)]
+    elif text is not None:
+        ids = tokenizer.encode(text)
         if text == "":
             raise UsageError("--prompt is empty; give some text.")
         if length is not None and length > len(ids):
@@ -35,6 +80,7 @@ def prompt_ids(options: Mapping[str, Any], loaded: Loaded, answer: int = 0) -> l
         from iron_lm.tasks import gates  # here: it has a text
 
         made = tokenizer.encode(gates.passage())
+        length = MADE if length is None else length
         ids = (made * (length // len(made) + 1))[:length]
     _room(loaded.context, len(ids), answer)
     return ids
@@ -54,6 +100,7 @@ def _room(context: int, prompt: int, answer: int) -> None:
 
 def shown(options: Mapping[str, Any], loaded: Loaded, text: str) -> str:
     """The prompt, whose ids spell `text`, as it is printed before the answer; nothing for one this program made up."""
-    if loaded.tokenizer is None or (options["prompt"] is None and options["prompt_len"] is not None):
+    if loaded.tokenizer is None or options["prompt"] is None:
         return ""
-    return (options["prompt"] or DEFAULT_PROMPT) if options["prompt_len"] is None else text
+    prompt: str = options["prompt"]
+    return prompt if options["prompt_len"] is None else text

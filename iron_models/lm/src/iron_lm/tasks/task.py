@@ -13,6 +13,7 @@ from iron_lm.loading import Loaded
 from iron_lm.model import Model
 from iron_lm.opening import opened
 from iron_lm.running import Running
+from iron_lm.tasks.prompt import prompt_of
 
 if TYPE_CHECKING:
     from iron_lm.generation.grammar import Constraint, Grammar
@@ -34,6 +35,8 @@ class Task(ABC):
 
     #: Can an encoder do it?
     of_encoders: ClassVar[bool] = False
+    #: Does it continue one prompt?
+    continues: ClassVar[bool] = False
     #: Has it answers that a grammar may hold?
     answers: ClassVar[bool] = False
     loaded: Loaded
@@ -53,10 +56,13 @@ class Task(ABC):
             raise UsageError(f"{GRAMMARS[self._rules[0]][0]} is for answers: of --prompt, or of --chat.")
 
     def prepare(self, loaded: Loaded) -> None:
-        """See that the task is possible with what is loaded, and that its vocabulary has the tokens that rules of sampling name."""
+        """See that the task is possible with what is loaded, and that its vocabulary has the tokens that rules of sampling name; and
+        take what standard input has for it."""
         if loaded.config.encodes and not self.of_encoders:
             raise UsageError(f"{loaded.family.name} encodes texts and continues none; legal: --embed TEXT, --check-accuracy.")
         self.options["sampler"].check(loaded.config.vocab_size)
+        if self.continues:
+            self.options = {**self.options, "prompt": prompt_of(self.options, loaded)}
         self.loaded = loaded
         if self.options.get("lookup") or self.options.get("draft"):
             self.guesses = self._guessing(loaded)
