@@ -119,7 +119,7 @@ def leaky_relu(tile: int, alpha: float) -> Kernel:
         elementwise=True,
         ops=2 * tile,
     )
-    return Kernel.factory("activation.leaky_relu", (line, line, np.int32, bfloat16), contract, tile_size=tile, alpha=alpha)
+    return Kernel.factory("activation.leaky_relu", (line, line, np.int32, bfloat16), contract, tile_size=tile)
 
 
 def axpy(tile: int, factor: float) -> Kernel:
@@ -132,7 +132,7 @@ def axpy(tile: int, factor: float) -> Kernel:
         elementwise=True,
         ops=2 * tile,
     )
-    return Kernel.factory("datamovement.axpy", (line, line, np.float32, line, np.int32), contract, tile_size=tile, a=factor)
+    return Kernel.factory("datamovement.axpy", (line, line, np.float32, line, np.int32), contract, tile_size=tile)
 
 
 def clamp(tile: int) -> Kernel:

@@ -126,10 +126,10 @@ def mv(rows: int, columns: int, out: int, vector: int) -> Kernel:
         contract,
         dim_m=rows,
         dim_k=columns,
-        dim_m_out=out,
         input_dtype=bfloat16,
         output_dtype=bfloat16,
         vec_size=vector,
+        output_rows=out,
     )
 
 
