@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import attrs
 import numpy as np
 import pytest
 
@@ -126,6 +127,22 @@ def test_a_value_leaves_every_array_something_to_move():
 
     (version,) = Left().compile(y=(64, 64), backend="sim", dev="npu2").versions.values()
     assert largest(version.image) == {"n": 0}
+
+
+def test_what_nothing_else_limits_is_all_that_transfers_move():
+    """As of a run list, whose tensors are residents and whole."""
+    (version,) = Rest().compile(x=(64, 64), y=(64, 64), backend="sim", dev="npu2").versions.values()
+    image = attrs.evolve(version.image, version=attrs.evolve(version.image.version, inputs=(), outputs=(), checks=()))
+    assert largest(image) == {"n": 63}
+
+    class One(iron.Graph):
+        def body(self, x, *, n: iron.Scratchpad[np.int32]):
+            return SiLU(x[:n])
+
+    (version,) = One().compile(x=(4096,), backend="sim", dev="npu2").versions.values()
+    image = attrs.evolve(version.image, version=attrs.evolve(version.image.version, inputs=(), outputs=(), checks=()))
+    found = largest(image)["n"]
+    assert found >= 4096 and price(image).total_us == pytest.approx(price(version.image).total_us)
 
 
 @pytest.mark.parametrize("n", [0, 64])

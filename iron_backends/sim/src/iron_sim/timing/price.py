@@ -147,19 +147,35 @@ def _kernels(step: ArrayStep, dev: str) -> Mapping[str, Kernel]:
 
 
 def largest(image: ArrayImage) -> dict[str, int]:
-    """The largest number that each per-call value of a version may be; 0 for one that nothing limits from above but by what it leaves of
-    something else, for that is most where it is 0."""
+    """The largest number that each per-call value of a version may be: as its checks and its tensors' bounds have it, else as much as
+    transfers move; 0 for one that nothing limits from above but by what it leaves of something else, for that is most where it is 0."""
     version = image.version
-    forms: list[tuple[Affine, int | None, int]] = [(check.expression, check.limit - check.extent, 0) for check in version.checks]
-    forms += [(form, port.shape[axis], 0) for port in (*version.inputs, *version.outputs) for axis, form in port.bounds]
-    lengths = [(word.form, None, 1) for word in image.parameters if word.kind == "length"]
+    most = [(check.expression, check.limit - check.extent) for check in version.checks]
+    most += [(form, port.shape[axis]) for port in (*version.inputs, *version.outputs) for axis, form in port.bounds]
+    least = [(form, 0) for form, _ in most]
+    moved = []
+    for word in image.parameters:
+        if word.kind == "length":
+            least.append((word.form, 1))
+            moved.append((word.form, max(_whole(image.steps[index], name) for index, name in word.uses)))
     found = {}
     for value in version.values:
-        own = [one for one in (*forms, *lengths) if one[0].value == value.name]
-        rising = [_last(form, most, above=False) for form, most, _ in own if form.scale > 0 and most is not None]
-        falling = [_last(form, least, above=True) for form, _, least in own if form.scale < 0]
-        found[value.name] = min([min(rising, default=0), *falling])
+        rising, by_transfers, falling = (
+            [_last(form, limit, above) for form, limit in forms if form.value == value.name and (form.scale < 0) == above]
+            for forms, above in ((most, False), (moved, False), (least, True))
+        )
+        found[value.name] = min([min(rising or by_transfers, default=0), *falling])
     return found
+
+
+def _whole(step: ArrayStep, name: str) -> int:
+    """The number of a length's word with which its transfers move all that they may."""
+    wholes = [1]
+    for transfer in step.design.sequence.transfers():
+        if transfer.length_by is not None and transfer.length_by.name == name:
+            (descriptor,) = transfer.descriptors
+            wholes.append(descriptor.size // descriptor.sizes[0] // transfer.unit)
+    return max(wholes)
 
 
 def _last(form: Affine, limit: int, above: bool) -> int:
