@@ -29,6 +29,9 @@ class Rows(Operator):
     at = Scratchpad(np.int32, within=x)
     y = Out(size, 8, dtype=T)
 
+    def reference(self, x, *, at=0):
+        return x
+
 
 OP = Rows(size=1 << 15, per=4)
 

@@ -18,8 +18,8 @@ from iron_ops_aie import SiLU
 
 class Plain(iron.Operator):
     size: int = iron.Param()
-    x: iron.In[size]
-    y: iron.Out[size]
+    x = iron.In(size)
+    y = iron.Out(size)
 
     def reference(self, x):
         return x

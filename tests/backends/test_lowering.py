@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from iron_core import Auto, Lowering, No, Operator, Param, Yes
+from iron_core import Auto, In, Lowering, No, Operator, Out, Param, Yes
 from iron_core.declare.domain import Choices, Width
 from iron_core.devices import device
 from iron_core.errors import CallError, DeclarationError, PluginError
@@ -17,6 +17,11 @@ from iron_core.plugins.registry import Registry
 
 class Square(Operator):
     size: int = Param()
+    x = In(size)
+    y = Out(size)
+
+    def reference(self, x):
+        return x * x
 
 
 class Cube(Square):

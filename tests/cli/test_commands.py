@@ -135,8 +135,10 @@ def test_plugins_of_one_group(iron):
 
 
 TWIN = """
-from iron_core import Operator
-class operators(Operator): pass
+from iron_core import Operator, Out
+class operators(Operator):
+    y = Out(3)
+    def reference(self): return 0
 class backends:
     def probe(self): pass
 class models:

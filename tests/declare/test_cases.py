@@ -32,6 +32,9 @@ class Mixed(iron.Operator):
     state = iron.InOut(n, dtype=np.float32)
     y = iron.Out(n, dtype=T)
 
+    def reference(self, x, both, plain, w, gate, ids, table, state):
+        return state, plain
+
     test = iron.Testing(
         iron.Case(n=64),
         dict(n=3, T=np.float32, W=iron.Q4_1),
@@ -58,6 +61,9 @@ def test_a_case_may_bound_its_extents():
         y = iron.Out(rows, 4, dtype=np.float32)
         valid = iron.Extent(rows)
         test = iron.Testing(iron.Case(rows=8, bounds=dict(valid=3)))
+
+        def reference(self, x):
+            return x
 
     (case,) = Rows.test.cases(Rows)
     assert case.id == "rows8-valid3" and case.fields == dict(rows=8)
@@ -87,7 +93,8 @@ def test_cases_are_walked_by_operator_case_and_device():
 
 def test_operators_are_found_by_the_registry(site):
     """Of a distribution, or all that load; one that does not load is an error only where its distribution is asked for."""
-    module = {"acme_ops.py": "import iron_core as iron\n\n\nclass Twice(iron.UnaryElementwise):\n    pass\n"}
+    twice = "class Twice(iron.UnaryElementwise):\n    def reference(self, x):\n        return x + x\n"
+    module = {"acme_ops.py": f"import iron_core as iron\n\n\n{twice}"}
     broken = {"acme.Twice": "acme_ops:Twice", "acme.Gone": "acme_gone:Gone"}
     site.add("iron-acme", entries={"iron.operators.v1": broken}, modules=module)
     registry.cache_clear()
@@ -142,13 +149,13 @@ def test_drawing_is_reproducible():
 
 
 def test_a_rule_for_no_operand_is_refused():
-    """A misspelt name would silently draw something else."""
+    """A misspelt name would silently draw something else; what a callable gives is known when it is asked."""
 
-    class Typo(iron.UnaryElementwise):
-        test = iron.Testing(iron.Case(size=4), draw=dict(centered=("z",)))
+    class Typo(SquaredReLU):
+        test = iron.Testing(iron.Case(size=4), draw=lambda op: dict(centered=("z",)))
 
     op = Typo(size=4)
-    with pytest.raises(DeclarationError, match="draws z, which is none of its operands"):
+    with pytest.raises(DeclarationError, match=r"draws z, which is none of its inputs\. Legal: x"):
         op.test.draw(op, RNG(0))
 
 
@@ -176,6 +183,10 @@ def test_what_has_no_columns_is_swept_by_lengths_alone():
 
     class Plain(iron.Operator):
         size: int = iron.Param()
+        y = iron.Out(size)
+
+        def reference(self):
+            return np.zeros(self.size)
 
     assert [c.id for c in iron.Sweep().cases(Plain)] == [c.id for c in iron.Sweep().lengths()]
 

@@ -28,6 +28,9 @@ class Product(iron.Operator):
     valid = iron.Extent(M)
     row = iron.Scratchpad(np.int32)
 
+    def reference(self, A, B, bias=None, *, row=0):
+        return A @ B
+
     def validate(self):
         if self.groups * self.share != self.batches:
             raise ParamError(f"Product: groups={self.groups} times share={self.share} is not batches={self.batches}.")
@@ -51,6 +54,9 @@ def test_an_inout_is_given_and_written():
         log = iron.InOut(n)
         count = iron.Out(1, dtype=np.int32)
 
+        def reference(self, x, log):
+            return log, 0
+
     assert [o.name for o in Append.inputs] == ["x", "log"]
     assert [o.name for o in Append.outputs] == ["log", "count"]
 
@@ -70,7 +76,10 @@ def test_none_leaves_a_rule_open_and_is_a_value_elsewhere():
         n: int = iron.Param()
         width: int = iron.Param(default=lambda op: op.n)
         limit: object = iron.Param(default=7)
-        x = iron.In(n)
+        y = iron.Out(n)
+
+        def reference(self):
+            return 0
 
     op = Window(n=3, width=None, limit=None)
     assert (op.width, op.limit) == (3, None)
@@ -95,6 +104,10 @@ def test_a_layout_flag_transposes_a_shape():
         N: int = iron.Param()
         columns: bool = iron.Param(default=False)
         B = iron.In(iron.Select(columns, (N, K), (K, N)))
+        y = iron.Out(K)
+
+        def reference(self, B):
+            return B.sum(0 if self.columns else 1)
 
     assert Weights(K=2, N=3).B.shape == (2, 3)
     assert Weights(K=2, N=3, columns=True).B.shape == (3, 2)
@@ -160,7 +173,10 @@ def test_check_derived_refuses_a_value_its_rule_contradicts():
     class Halves(iron.Operator):
         n: int = iron.Param()
         half: int = iron.Param(default=lambda op: op.n // 2)
-        x = iron.In(n)
+        x = iron.InOut(n)
+
+        def reference(self, x):
+            return x
 
         def validate(self):
             self.check_derived("half")
@@ -176,8 +192,11 @@ def test_a_bounded_operator_is_smaller_and_not_validated():
     class Even(iron.Operator):
         n: int = iron.Param()
         half: int = iron.Param(default=lambda op: op.n // 2)
-        x = iron.In(n)
+        x = iron.InOut(n)
         valid = iron.Extent(n)
+
+        def reference(self, x):
+            return x
 
         def validate(self):
             if self.n % 2:
@@ -232,7 +251,10 @@ def test_a_rule_that_gives_none_is_a_mistake_of_the_class():
     class Bad(iron.Operator):
         n: int = iron.Param()
         m: int = iron.Param(default=lambda op: None)
-        x = iron.In(n)
+        x = iron.InOut(n)
+
+        def reference(self, x):
+            return x
 
     with pytest.raises(DeclarationError, match=r"Bad\.m: its rule gave None"):
         Bad(n=1)

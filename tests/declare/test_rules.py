@@ -17,6 +17,10 @@ class Op(iron.Operator):
     M: int = iron.Param()
     T: Any = iron.DType(default=iron.bfloat16)
     x = iron.In(M, dtype=T)
+    y = iron.Out(M, dtype=T)
+
+    def reference(self, x):
+        return x
 
 
 @pytest.mark.parametrize(

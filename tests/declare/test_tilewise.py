@@ -23,6 +23,9 @@ class Scaled(iron.Operator):
     y = Out(rows, tile=tile, per=(1,))
     valid = Extent(rows)
 
+    def reference(self, x, w):
+        return (x.astype(np.float32) * w.astype(np.float32)).sum(1)
+
     def kernel(self) -> Kernel:
         contract = KernelContract(
             roles=(In, In, Out), reference=lambda x, w: (x.astype(np.float32) * w.astype(np.float32)).sum(1)
@@ -54,11 +57,17 @@ class Masked(iron.Operator):
     y = Out(rows, tile=2, per=(1,))
     kernel = Scaled.kernel
 
+    def reference(self, mask, x, w):
+        return x
+
 
 class Bare(iron.Operator):
     n: int = Param()
     x = In(n)
     y = Out(n)
+
+    def reference(self, x):
+        return x
 
 
 @pytest.mark.parametrize(

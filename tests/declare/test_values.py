@@ -16,10 +16,14 @@ class Rows(iron.Operator):
     cols: int = iron.Param()
     tile: int = iron.Auto(4)
     x = iron.In(rows, cols)
+    y = iron.Out(rows, cols)
     valid = iron.Extent(rows)
     count = iron.Value(derive=lambda op: -(-op.valid // op.tile))
     width = iron.Value(derive=lambda op: op.cols)
     mode = iron.Value(np.int32, optional=True)
+
+    def reference(self, x):
+        return x
 
 
 def test_a_value_is_derived_from_the_operator():

@@ -46,6 +46,7 @@ class AXPY(BinaryElementwise):
     Errors: ParamError for a factor that is not finite, for integers.
     """
     scalar_factor: float
+    def reference(self, a: Any, b: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -145,6 +146,7 @@ class Clamp(UnaryElementwise):
     """
     low: float
     high: float
+    def reference(self, x: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -475,6 +477,7 @@ class Dequant(DequantArray, Operator):
 
 class ElementwiseAdd(BinaryElementwise):
     """y = a + b. Shapes as in `BinaryElementwise`."""
+    def reference(self, a: Any, b: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -504,6 +507,7 @@ class ElementwiseAdd(BinaryElementwise):
 
 class ElementwiseMax(BinaryElementwise):
     """y = max(a, b); where either is a NaN, so is y. Shapes as in `BinaryElementwise`."""
+    def reference(self, a: Any, b: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -533,6 +537,7 @@ class ElementwiseMax(BinaryElementwise):
 
 class ElementwiseMul(BinaryElementwise):
     """y = a * b. Shapes as in `BinaryElementwise`."""
+    def reference(self, a: Any, b: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -604,6 +609,7 @@ class GELU(UnaryElementwise):
     Shapes as in `UnaryElementwise`. Errors: ParamError for another form, for integers.
     """
     approximate: str
+    def reference(self, x: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -850,6 +856,7 @@ class GatedDeltaChunk(DeltaRule):
     behind it; chunks are counted from the call's first row. Errors: ParamError also for a chunk of more than 64 tokens.
     """
     chunk: int
+    def reference(self, q: Any, k: Any, v: Any, g: Any, beta: Any, state: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -898,6 +905,7 @@ class GatedDeltaStep(DeltaRule):
     """The gated delta rule of `DeltaRule`, one token after another: a token's numbers are the same in any company. The state is read
     and written once a call, whatever its rows.
     """
+    def reference(self, q: Any, k: Any, v: Any, g: Any, beta: Any, state: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -1072,6 +1080,7 @@ class L2Norm(Rowwise):
     Errors: ParamError for a negative epsilon or integers.
     """
     epsilon: float
+    def reference(self, x: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -1118,6 +1127,7 @@ class LayerNorm(Rowwise):
     W: Any
     weight: BoundOperand
     bias: BoundOperand
+    def reference(self, x: Any, weight: Any = ..., bias: Any = ...) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -1162,6 +1172,7 @@ class LeakyReLU(UnaryElementwise):
     Errors: ParamError for an alpha that is not finite, for integers.
     """
     alpha: float
+    def reference(self, x: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -1204,6 +1215,7 @@ class Limbs(Rowwise):
     T: Any
     out_cols: int
     y: BoundOperand
+    def reference(self, x: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -1240,6 +1252,7 @@ class Log(UnaryElementwise):
     """
     offset: float
     x: BoundOperand
+    def reference(self, x: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -1398,6 +1411,7 @@ class Magnitude(Rowwise):
     T: Any
     out_cols: int
     y: BoundOperand
+    def reference(self, x: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -1610,6 +1624,7 @@ class Quantize(QuantizeArray, UnaryElementwise):
     measured: bool
     y: BoundOperand
     found: BoundOperand
+    def reference(self, x: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -1653,6 +1668,7 @@ class QuantizeRows(Rowwise):
     """
     y: BoundOperand
     found: BoundOperand
+    def reference(self, x: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -1695,6 +1711,7 @@ class RMSNorm(Rowwise):
     weighted: bool
     W: Any
     weight: BoundOperand
+    def reference(self, x: Any, weight: Any = ...) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -1730,6 +1747,7 @@ class RMSNorm(Rowwise):
 
 class ReLU(UnaryElementwise):
     """y = max(x, 0); a NaN stays one. Shapes as in `UnaryElementwise`. Errors: ParamError for integers."""
+    def reference(self, x: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -2032,6 +2050,7 @@ class Route(RouteArray, Operator):
 class RowwiseAdd(Rowwise):
     """y[r] = x[r] + vector: a projection's bias. x, y: (rows, cols); vector: (cols,)."""
     vector: BoundOperand
+    def reference(self, x: Any, vector: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -2062,6 +2081,7 @@ class RowwiseAdd(Rowwise):
 class RowwiseMul(Rowwise):
     """y[r] = x[r] * vector, number by number: a gain of each column. x, y: (rows, cols); vector: (cols,)."""
     vector: BoundOperand
+    def reference(self, x: Any, vector: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -2157,6 +2177,7 @@ class Scale(UnaryElementwise):
     Errors: ParamError for a factor that is not finite, for integers.
     """
     factor: float
+    def reference(self, x: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -2223,6 +2244,7 @@ class ScatterRows(Operator):
 
 class SiLU(UnaryElementwise):
     """y = x / (1 + exp(-x)). Shapes as in `UnaryElementwise`. Errors: ParamError for integers."""
+    def reference(self, x: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -2251,6 +2273,7 @@ class SiLU(UnaryElementwise):
 
 class Sigmoid(UnaryElementwise):
     """y = 1 / (1 + exp(-x)). Shapes as in `UnaryElementwise`. Errors: ParamError for integers."""
+    def reference(self, x: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -2283,6 +2306,7 @@ class SoftCap(UnaryElementwise):
     Errors: ParamError for a cap that is not from 2^-100 to 2^100, for integers.
     """
     cap: float
+    def reference(self, x: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -2323,6 +2347,7 @@ class Softmax(SoftmaxArray, Rowwise):
     Errors: ParamError for a vector_size that is not 1 to cols, or integers. Unresolvable where no array takes it.
     """
     vector_size: int
+    def reference(self, x: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -2357,6 +2382,7 @@ class Softplus(UnaryElementwise):
 
     Errors: ParamError for integers.
     """
+    def reference(self, x: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -2385,6 +2411,7 @@ class Softplus(UnaryElementwise):
 
 class Tanh(UnaryElementwise):
     """y = tanh x. Shapes as in `UnaryElementwise`. Errors: ParamError for integers."""
+    def reference(self, x: Any) -> Any: ...
     @overload
     def __new__(
         cls,

@@ -104,12 +104,19 @@ class Builder:
                 LockData(b.lock_name(worker.name), at(worker.tile, worker.name), b.initial, "barrier")
                 for b in worker.barriers
             ]
-        lanes = [
-            LaneData(end.lane.operand, end.lane.index, fifo.name)
-            for fifo in self.fifos
-            for end in (fifo.producer, *fifo.consumers)
-            if end is not None and end.lane is not None
-        ]
+        lanes = []
+        taken: dict[tuple[str, str, int], str] = {}
+        for fifo in self.fifos:
+            for end in (fifo.producer, *fifo.consumers):
+                if end is not None and end.lane is not None:
+                    operand, index = end.lane.operand, end.lane.index
+                    other = taken.setdefault((end.port, operand, index), fifo.name)
+                    if other != fifo.name:
+                        raise DeclarationError(
+                            f"{name}: lane {index} of {operand} is an end of fifo {other} and of fifo {fifo.name}; legal: each lane once, "
+                            "and split() or forward() for what goes on from there."
+                        )
+                    lanes.append(LaneData(operand, index, fifo.name))
         lanes += [LaneData(c.source.operand, c.source.index, c.name) for c in self.controls]
         controls = tuple(
             ControlData(c.name, at(c.source.tile, c.name), at(c.target, c.name), c.fifo.name, c.channel) for c in self.controls

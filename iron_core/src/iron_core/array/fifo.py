@@ -200,8 +200,8 @@ class ObjectFifo:
         self.consumer_type = None if consumer_type is None else _type(consumer_type)
         self.producer: Producer | None = None
         self.consumers: list[Consumer] = []
-        if depth < 1:
-            raise DeclarationError(f"fifo {self.name}: depth={depth}; legal: at least 1.")
+        if not isinstance(depth, int) or depth < 1:
+            raise DeclarationError(f"fifo {self.name}: depth={depth!r}; legal: at least 1.")
         builder().fifos.append(self)
 
     def prod(self, depth: int | None = None, *, tile: Tile | Lane | None = None) -> Producer:

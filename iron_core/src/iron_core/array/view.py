@@ -37,8 +37,8 @@ class Stream:
         """The shim-side end of lane `index`: for `prod(tile=)` or `cons(tile=)`."""
         if self._operand.tile is None:
             raise DeclarationError(f"{type(self._op).__name__}.{self.name} has no tile=; it is no stream of its own.")
-        if not 0 <= index < self.lanes:
-            raise DeclarationError(f"{type(self._op).__name__}.{self.name}: lane {index}; legal: 0 to {self.lanes - 1}.")
+        if not isinstance(index, int) or not 0 <= index < self.lanes:
+            raise DeclarationError(f"{type(self._op).__name__}.{self.name}: lane {index!r}; legal: 0 to {self.lanes - 1}.")
         return Lane(self.name, index, tile)
 
 

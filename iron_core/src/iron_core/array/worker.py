@@ -50,6 +50,8 @@ class Worker:
         self.name = builder().name(name, "core")
         if not callable(core_fn):
             raise DeclarationError(f"worker {self.name}: its core is {core_fn!r}; legal: a function of args and the numbers of values=.")
+        if not isinstance(args, list | tuple):
+            raise DeclarationError(f"worker {self.name}: args={args!r}; legal: a list, [x.cons(), y.prod()].")
         if not isinstance(values, list | tuple):
             raise DeclarationError(f"worker {self.name}: values={values!r}; legal: a list of Values of the operator, [self.count].")
         if stack_size is not None and (type(stack_size) is not int or stack_size < 1):

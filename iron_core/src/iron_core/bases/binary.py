@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from typing import Any
+
 import numpy as np
 
 from iron_core.bases.elementwise import Elementwise, stream
@@ -20,3 +23,7 @@ class BinaryElementwise(Elementwise):
     y = Out(Elementwise.size, **stream(), finish=True)
 
     test = Testing(Sweep(), Sweep(T=np.float32), draw=dict(centered=("a", "b")))
+
+    @abstractmethod
+    def reference(self, a: Any, b: Any, /) -> Any:
+        """y, unrounded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 from iron_core.bases.elementwise_array import TILE_CAP, ElementwiseArray
@@ -25,6 +26,10 @@ class Elementwise(ElementwiseArray, Operator):
     num_channels: int = Auto(default=1)
     valid = Extent(size)
     count = Value(derive=lambda op: -(-op.valid // (op.num_aie_columns * op.num_channels * op.tile_size)))
+
+    @abstractmethod
+    def reference(self, *inputs: Any, **scratchpads: Any) -> Any:
+        """As `Operator.reference`: a subclass gives it."""
 
     def ops(self) -> int:
         return self.size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,6 +36,10 @@ class Rowwise(RowwiseArray, Operator):
     count = Value(derive=lambda op: -(-op.valid // (op.num_aie_columns * op.num_channels)))
 
     test = Testing(Sweep(rows=True), Sweep(rows=True, T=np.float32), draw=dict(centered=("x",)))
+
+    @abstractmethod
+    def reference(self, *inputs: Any, **scratchpads: Any) -> Any:
+        """As `Operator.reference`: a subclass gives it."""
 
     def ops(self) -> int:
         return self.rows * self.cols

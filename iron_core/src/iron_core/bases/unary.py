@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from typing import Any
+
 import numpy as np
 
 from iron_core.bases.elementwise import Elementwise, stream
@@ -19,3 +22,7 @@ class UnaryElementwise(Elementwise):
     y = Out(Elementwise.size, **stream(), finish=True)
 
     test = Testing(Sweep(), Sweep(T=np.float32), draw=dict(centered=("x",)))
+
+    @abstractmethod
+    def reference(self, x: Any, /) -> Any:
+        """y, unrounded."""

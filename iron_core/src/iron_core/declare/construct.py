@@ -14,6 +14,9 @@ from iron_core.errors import CallError, DeclarationError, ParamError
 
 def construct(cls: Any, given: dict[str, Any]) -> Any:
     """An instance of an operator class from field keywords: what `Operator(...)` by keyword gives. CallError, ParamError."""
+    if cls.__abstractmethods__:
+        left = ", ".join(f"{name}()" for name in sorted(cls.__abstractmethods__))
+        raise CallError(f"{cls.__name__} is a base of operators, which leaves {left} to them; legal: a subclass that has it.")
     for name in given:
         if name in cls.operands:
             raise CallError(f"{cls.__name__}: {name} is a tensor; give it by position, in Graph.body().")
@@ -43,11 +46,20 @@ def construct(cls: Any, given: dict[str, Any]) -> Any:
     derive(op)
     _check_dimensions(op)
     with authored(op, "validate()"):
-        op.validate()
+        said(op, "validate()", op.validate())
     if all(getattr(op, name) is not None for name in cls.autos()):
         with authored(op, "compatible()"):
-            op.compatible(None)
+            said(op, "compatible()", op.compatible(None))
     return op
+
+
+def said(op: Any, method: str, answer: Any) -> None:
+    """DeclarationError for a check that answers, where it is to raise."""
+    if answer is not None:
+        raise DeclarationError(
+            f"{type(op).__name__}.{method} returned {answer!r}, which nobody asks for; legal: to raise ParamError for what is wrong "
+            "(Unresolvable in compatible()), and return nothing."
+        )
 
 
 def check_kinds(cls: Any, given: Mapping[str, Any]) -> None:
@@ -77,7 +89,10 @@ def derive(op: Any) -> None:
                 value = field.default(op)
             if value is None:
                 raise DeclarationError(f"{type(op).__name__}.{name}: its rule gave None.")
-            setattr(op, name, field.convert(value))
+            kept = field.convert(value)
+            if legal := field.misfit(kept):
+                raise DeclarationError(f"{type(op).__name__}.{name}: its rule gave {value!r}; legal: {legal}.")
+            setattr(op, name, kept)
 
 
 def _check_dimensions(op: Any) -> None:

@@ -10,10 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import numpy as np
 
+from iron_core.declare.authored import authored
+from iron_core.declare.callables import spelled, takes
 from iron_core.declare.field import AutoField
+from iron_core.declare.keywords import declaration
 from iron_core.declare.rules import require_operator
-from iron_core.errors import CallError, Unresolvable
+from iron_core.errors import CallError, DeclarationError, Unresolvable
 
 if TYPE_CHECKING:
     from iron_core.devices import Device
@@ -23,7 +27,8 @@ def _given(rule: Any, op: Any, dev: Any) -> Any:
     """What a domain was given, or what its callable of (op) or (op, dev) gives."""
     if not callable(rule):
         return rule
-    return rule(op, dev) if _arity(rule) == 2 else rule(op)
+    with authored(op, "domain"):
+        return rule(op, dev) if _arity(rule) == 2 else rule(op)
 
 
 @functools.cache
@@ -36,11 +41,25 @@ class Domain(abc.ABC):
 
     when: str | None = None
 
+    def check(self, where: str, cls: Any) -> None:
+        """DeclarationError, which names the tunable (`where`), unless this is a domain for one of an operator class."""
+        if self.when is not None and self.when not in cls.fields:
+            known = ", ".join(cls.fields) or "none"
+            raise DeclarationError(f"{where}: domain's when={self.when!r}; legal: a bool field's name, of {known}.")
+
+    def _check_rules(self, where: str, kinds: type | tuple[type, ...], legal: str, **rules: Any) -> None:
+        for name, rule in rules.items():
+            if not (takes(rule, 1, 2) if callable(rule) else isinstance(rule, kinds) and not isinstance(rule, (bool, str))):
+                raise DeclarationError(
+                    f"{where}: domain's {name}={spelled(rule)}; legal: {legal}, or a callable of (op) or (op, dev), as lambda op: op.size."
+                )
+
     @abc.abstractmethod
     def values(self, op: Any, name: str, dev: Any) -> tuple[Any, ...]:
         """The values to try, the operator's own first unless the domain has an order of its own."""
 
 
+@declaration
 @attrs.frozen
 class Width(Domain):
     """Counts of columns, channels or cores: its own and every power of two up to the device's columns, widest first."""
@@ -52,6 +71,7 @@ class Width(Domain):
         return tuple(sorted(powers | {getattr(op, name)}, reverse=True))
 
 
+@declaration
 @attrs.frozen
 class Divisors(Domain):
     """The resolved value times powers of two: divisors of `of`, multiples of `step`, at most `cap`; largest first.
@@ -65,8 +85,16 @@ class Divisors(Domain):
     span: int | None = None
     when: str | None = None
 
+    def check(self, where: str, cls: Any) -> None:
+        super().check(where, cls)
+        optional = {} if self.cap is None else dict(cap=self.cap)
+        self._check_rules(where, int, "a number", of=self.of, step=self.step, **optional)
+
     def values(self, op: Any, name: str, dev: Any) -> tuple[Any, ...]:
         of, step, cap = (_given(rule, op, dev) for rule in (self.of, self.step, self.cap))
+        for part, n in (("of", of), ("step", step), *([] if self.cap is None else [("cap", cap)])):
+            if not isinstance(n, (int, np.integer)) or n < 1:
+                raise DeclarationError(f"{type(op).__name__}.{name}: domain's {part} gave {n!r}; legal: a whole number of at least 1.")
         own = getattr(op, name)
         found = {own}
         n, octaves = own * 2, 1
@@ -81,12 +109,21 @@ class Divisors(Domain):
         return tuple(sorted(found, reverse=True))
 
 
+@declaration
 @attrs.frozen
 class Choices(Domain):
     """A fixed set, or a callable of (op) or (op, dev) that gives one; the resolved value first if it is not among them."""
 
     options: tuple[Any, ...] | Callable[..., tuple[Any, ...]]
     when: str | None = None
+
+    def check(self, where: str, cls: Any) -> None:
+        super().check(where, cls)
+        self._check_rules(where, (tuple, list, range), "a tuple of values, as Choices((1, 2))", options=self.options)
+        tunable = cls.fields[where.rpartition(".")[2]]
+        for option in () if callable(self.options) else self.options:
+            if legal := tunable.misfit(tunable.convert(option)):
+                raise DeclarationError(f"{where}: domain's options have {option!r}; legal: {legal}.")
 
     def values(self, op: Any, name: str, dev: Any) -> tuple[Any, ...]:
         options = tuple(_given(self.options, op, dev))
@@ -102,6 +139,7 @@ class Level(enum.Enum):
     FREE = "free"
 
 
+@declaration
 @attrs.frozen
 class Pins:
     """What a named placement fixes of cores, memory tiles and shims."""
@@ -111,12 +149,21 @@ class Pins:
     shims: Level = Level.TILE
 
 
+@declaration
 @attrs.frozen
 class Placement(Domain):
     """Named tile placements. The tunable itself is the name."""
 
     named: Mapping[str, Pins]
     when: str | None = None
+
+    def check(self, where: str, cls: Any) -> None:
+        super().check(where, cls)
+        if not isinstance(self.named, Mapping) or not all(isinstance(pins, Pins) for pins in self.named.values()):
+            raise DeclarationError(f"{where}: domain's named={self.named!r}; legal: a dict of Pins, as Placement({{'row': Pins()}}).")
+        default = cls.fields[where.rpartition(".")[2]].default
+        if isinstance(default, str) and default not in self.named:
+            raise DeclarationError(f"{where}: default {default!r}; legal: a placement that the domain names, of {', '.join(self.named)}.")
 
     def pins(self, name: str, tunable: str = "placement") -> Pins:
         """What a placement fixes. Unresolvable, which names the tunable, for one that is not declared."""

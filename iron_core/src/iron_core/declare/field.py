@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from iron_core.declare.formats import Format, as_format, bfloat16
+from iron_core.declare.keywords import declaration, in_class
 from iron_core.errors import DeclarationError, FormatError
 
 #: "no default given": None is a legal default.
@@ -29,6 +30,19 @@ def unseen(op: Any, name: str) -> DeclarationError:
         f"{cls.__name__}.array() reads the extent {name}; one array serves every extent. Legal: {', '.join(sorted(cls.array_tier))}, "
         "and a Value for what depends on an extent."
     )
+
+
+def _no_number(words: str) -> Callable[..., Any]:
+    """What a field answers arithmetic with: in a class body it has no value."""
+
+    def refuse(self: Field, *others: Any) -> Any:
+        other = f" {others[0]!r}" if others else ""
+        raise DeclarationError(
+            f"{in_class()}{self!r} {words}{other}: a field has no value while its class is made. "
+            "Legal: a field with a rule, as half: int = Param(default=lambda op: op.size // 2)."
+        )
+
+    return refuse
 
 
 class Field:
@@ -75,7 +89,23 @@ class Field:
         return "" if fits else words
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name})"
+        made = type(self).__name__.removesuffix("Field")
+        return f"{made}({self.name})"
+
+    __add__ = __radd__ = _no_number("+")
+    __sub__ = __rsub__ = _no_number("-")
+    __mul__ = __rmul__ = _no_number("*")
+    __floordiv__ = __rfloordiv__ = _no_number("//")
+    __truediv__ = __rtruediv__ = _no_number("/")
+    __mod__ = __rmod__ = _no_number("%")
+    __pow__ = __rpow__ = _no_number("**")
+    __neg__ = _no_number("negated")
+    __lt__ = _no_number("<")
+    __le__ = _no_number("<=")
+    __gt__ = _no_number(">")
+    __ge__ = _no_number(">=")
+    __bool__ = _no_number("as True or False")
+    __index__ = _no_number("as a number")
 
 
 class ParamField(Field):
@@ -124,6 +154,7 @@ class DTypeField(Field):
         return as_format(value)
 
 
+@declaration
 def Param(default: Any = MISSING, *, array: bool = False, repr: bool = True, probe: Any = MISSING) -> Any:
     """What a host shape names. `default` may be a callable of the operator; a shape may bind it too.
 
@@ -133,6 +164,7 @@ def Param(default: Any = MISSING, *, array: bool = False, repr: bool = True, pro
     return ParamField(default, array=array, repr=repr, probe=probe)
 
 
+@declaration
 def Auto(
     default: Any = None, *, array: bool = False, domain: Any = None, derived: bool = False, repr: bool = True
 ) -> Any:
@@ -143,6 +175,7 @@ def Auto(
     return AutoField(default, array=array, domain=domain, derived=derived, repr=repr)
 
 
+@declaration
 def DType(default: Any | Callable[[Any], Any] = bfloat16, *, blocks: bool = False) -> Any:
     """A dtype variable, bound by the operands that carry it. With `blocks=True` a packed Format is legal too."""
     return DTypeField(default, blocks=blocks)

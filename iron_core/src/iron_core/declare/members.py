@@ -3,50 +3,61 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import attr
 
+from iron_core.declare.callables import takes
 from iron_core.declare.domain import Domain
-from iron_core.declare.field import MISSING, Auto, AutoField, DType, Field, Param
-from iron_core.declare.link import CHAINS
+from iron_core.declare.field import MISSING, Auto, AutoField, DType, Field, Param, ParamField
+from iron_core.declare.methods import check_made, check_methods, check_names
 from iron_core.declare.operand import In, InOut, Operand, Out
-from iron_core.declare.testing import Testing
-from iron_core.declare.value import Extent, PerCallMember, Value
+from iron_core.declare.testing import CASE_KEYWORDS, Testing
+from iron_core.declare.traits import check_traits
+from iron_core.declare.value import Carried, DispatchTime, Extent, Member, PerCall, PerCallMember, Scratchpad, Value
 from iron_core.errors import DeclarationError, FormatError
 
 #: What makes declarations, and is none itself.
-_FACTORIES = (Param, Auto, DType, In, Out, InOut)
+_FACTORIES = (Param, Auto, DType, In, Out, InOut, Value, Extent, Scratchpad, Carried, DispatchTime, Testing)
 
 
 def collect(cls: Any, root: type) -> None:
     """Give a class its `fields`, `operands`, `extents`, `scratchpads`, `values` and `array_tier`, those of its bases too, and
     make it a keyword-only attrs class. root: `Operator`, whose own names are not to be taken. DeclarationError."""
+    if "__attrs_attrs__" in vars(cls) or "__dataclass_fields__" in vars(cls):
+        raise DeclarationError(f"{cls.__name__} is decorated as an attrs class or a dataclass, and is one already; legal: no decorator.")
+    check_names(cls, root)
     own = {k: v for k, v in vars(cls).items() if isinstance(v, Field)}
     annotations = inspect.get_annotations(cls)
     for name, field in own.items():
         field.annotation = annotations.get(name)
     _slips(cls, own)
+    _annotated(cls, annotations, root)
     members = _members(cls)
-    cls.fields = {k: v for k, v in members.items() if isinstance(v, Field)}
-    every = {k: v for k, v in members.items() if isinstance(v, Operand)}
+    declared = {k: v for k, v in members.items() if isinstance(v, (Field, Operand, Member))}
+    for name in declared:
+        if hasattr(root, name):
+            raise DeclarationError(f"{cls.__name__}.{name}: the name is Operator's own; choose another.")
+        if name.startswith("_"):
+            raise DeclarationError(f"{cls.__name__}.{name}: a declaration's name begins with a letter, for calls give it by keyword.")
+    cls.fields = {k: v for k, v in declared.items() if isinstance(v, Field)}
+    every = {k: v for k, v in declared.items() if isinstance(v, Operand)}
     inputs = [o for o in every.values() if o.read]
     outputs = [o for o in every.values() if o.role == "out"]
     cls.operands = {o.name: o for o in (*inputs, *outputs)}
     cls.inputs, cls.outputs = tuple(inputs), tuple(o for o in cls.operands.values() if o.written)
-    cls.extents = {k: v for k, v in members.items() if isinstance(v, Extent)}
-    cls.scratchpads = {k: v for k, v in members.items() if isinstance(v, PerCallMember)}
-    cls.values = {k: v for k, v in members.items() if isinstance(v, Value)}
-    for name in (*cls.fields, *cls.operands, *cls.extents, *cls.scratchpads, *cls.values):
-        if hasattr(root, name):
-            raise DeclarationError(f"{cls.__name__}.{name}: the name is Operator's own; choose another.")
-    for extent in cls.extents.values():
-        for name in (extent.field, *extent.multiples):
-            if name not in cls.fields:
-                raise DeclarationError(f"{cls.__name__}.{extent.name}: `{name}` is not a field of the class.")
+    cls.extents = {k: v for k, v in declared.items() if isinstance(v, Extent)}
+    cls.scratchpads = {k: v for k, v in declared.items() if isinstance(v, PerCallMember)}
+    cls.values = {k: v for k, v in declared.items() if isinstance(v, Value)}
+    for field in own.values():
+        _check_field(cls, field)
     for operand in every.values():
         operand.check(cls)
-    _named(cls)
+    _check_members(cls)
+    check_traits(cls)
+    check_methods(cls, root)
+    check_made(cls, root)
     cls.test.check(cls)
     cls.array_tier = _tier(cls, every.values())
     these = {
@@ -62,6 +73,13 @@ def _slips(cls: Any, own: dict[str, Field]) -> None:
     for name, member in vars(cls).items():
         if any(member is f for f in _FACTORIES):
             raise DeclarationError(f"{where}.{name} is {member.__name__} itself; call it, as in {name} = {member.__name__}(...).")
+        if isinstance(member, PerCall):
+            raise DeclarationError(
+                f"{where}.{name}: {member.made}[...] annotates a keyword of a graph's body; legal here: {name} = "
+                f"{member.made}(np.{member.dtype})."
+            )
+        if isinstance(member, Testing) and name != "test":
+            raise DeclarationError(f"{where}.{name} is a Testing, which is looked for as {where}.test; legal: test = Testing(...).")
     if inspect.isfunction(vars(cls).get("__init__")):
         raise DeclarationError(f"{where}.__init__: an operator is made of its fields. Legal: fields with rules, and validate().")
     if not isinstance(cls.test, Testing):
@@ -70,31 +88,73 @@ def _slips(cls: Any, own: dict[str, Field]) -> None:
     for name, member in vars(cls).items():
         if isinstance(member, (Field, Operand)) and seen.setdefault(id(member), name) != name:
             raise DeclarationError(f"{where}.{name} is {where}.{seen[id(member)]} by another name; each has a declaration of its own.")
-    for name, field in own.items():
-        if isinstance(field, AutoField) and field.domain is not None and not isinstance(field.domain, Domain):
-            raise DeclarationError(f"{where}.{name}: domain={field.domain!r}; legal: a Divisors, Width, Choices or Placement.")
-        if not field.required and not field.computed and field.default is not None:
-            try:
-                legal = field.misfit(field.convert(field.default))
-            except FormatError as error:
-                raise DeclarationError(f"{where}.{name}: {error}") from None
-            if legal:
-                raise DeclarationError(f"{where}.{name}: default {field.default!r}; legal: {legal}.")
 
 
-def _named(cls: Any) -> None:
-    """Class attributes that name operands name those there are."""
-    for attribute, legal in (("partial", [o.name for o in cls.outputs]), ("linear_in", [o.name for o in cls.inputs])):
-        for name in getattr(cls, attribute):
-            if name not in legal:
-                raise DeclarationError(f"{cls.__name__}.{attribute}: {name!r}; legal: {', '.join(legal) or 'none'}.")
-    for name in cls.folds:
-        if name not in CHAINS:
-            raise DeclarationError(f"{cls.__name__}.folds: {name!r}; legal: {', '.join(CHAINS)}.")
-    for name in (*cls.accept_views, *([cls.accept_gather] if cls.accept_gather is not None else ())):
-        if name not in cls.operands:
-            attribute = "accept_views" if name in cls.accept_views else "accept_gather"
-            raise DeclarationError(f"{cls.__name__}.{attribute}: {name!r}; legal: {', '.join(cls.operands) or 'none'}.")
+def _annotated(cls: Any, annotations: dict[str, Any], root: type) -> None:
+    """An annotation alone, or with a plain value, declares no field."""
+    for name, annotation in annotations.items():
+        shown = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+        if "ClassVar" in str(annotation) or hasattr(root, name) or name.startswith("_"):
+            continue
+        member = vars(cls).get(name, MISSING)
+        per_call = annotation.made if isinstance(annotation, PerCall) else re.match(r"(?:\w+\.)*(Scratchpad|Carried|DispatchTime)\[", shown)
+        if member is MISSING and per_call:
+            kind = per_call if isinstance(per_call, str) else per_call[1]
+            legal = f"{name} = {kind}(np.int32)"
+            raise DeclarationError(f"{cls.__name__}.{name}: {kind}[...] annotates a keyword of a graph's body; legal: {legal}.")
+        if member is MISSING and not isinstance(getattr(cls, name, None), (Field, Operand, Member)):
+            raise DeclarationError(f"{cls.__name__}.{name}: {shown} declares nothing; legal: {name}: {shown} = Param().")
+        if member is not MISSING and not isinstance(member, (Field, Operand, Member)):
+            raise DeclarationError(
+                f"{cls.__name__}.{name} = {member!r} is no field; legal: {name}: {shown} = Param(default={member!r}), "
+                f"or ClassVar[{shown}] of what no call gives."
+            )
+
+
+def _check_field(cls: Any, field: Field) -> None:
+    where = f"{cls.__name__}.{field.name}"
+    if field.name in CASE_KEYWORDS:
+        raise DeclarationError(f"{where}: Case(...) has a keyword of that name, so no case could give the field; choose another.")
+    if isinstance(field, AutoField) and field.domain is not None:
+        if not isinstance(field.domain, Domain):
+            raise DeclarationError(f"{where}: domain={field.domain!r}; legal: a Divisors, Width, Choices or Placement.")
+        field.domain.check(where, cls)
+    if field.computed and not takes(field.default, 1):
+        raise DeclarationError(f"{where}: its rule takes something else than the operator; legal: default=lambda op: ...")
+    values = [] if field.required or field.computed or field.default is None else [("default", field.default)]
+    if isinstance(field, ParamField) and field.probe is not MISSING:
+        values.append(("probe", field.probe))
+    for keyword, value in values:
+        try:
+            kept = field.convert(value)
+            hash(kept)
+        except FormatError as error:
+            raise DeclarationError(f"{where}: {error}") from None
+        except TypeError:
+            raise DeclarationError(
+                f"{where}: {keyword} {value!r} can be changed, and is one for all operators; legal: a number, a string, a tuple of "
+                "them, or a rule, default=lambda op: ..."
+            ) from None
+        if legal := field.misfit(kept):
+            raise DeclarationError(f"{where}: {keyword} {value!r}; legal: {legal}.")
+
+
+def _check_members(cls: Any) -> None:
+    """Extents and per-call numbers speak of what the class has."""
+    for extent in cls.extents.values():
+        for name in (extent.field, *extent.multiples):
+            if name not in cls.fields:
+                known = ", ".join(cls.fields) or "none"
+                raise DeclarationError(f"{cls.__name__}.{extent.name}: `{name}` is not a field of the class. Fields: {known}.")
+    bounding: dict[str, str] = {}
+    for extent in cls.extents.values():
+        if bounding.setdefault(extent.field, extent.name) != extent.name:
+            other = bounding[extent.field]
+            raise DeclarationError(f"{cls.__name__}.{extent.name}: {extent.field} is bounded by {other} already; legal: one Extent each.")
+    for name, member in cls.scratchpads.items():
+        within = getattr(member, "within", None)
+        if within is not None and (not isinstance(within, Operand) or within.name not in cls.operands):
+            raise DeclarationError(f"{cls.__name__}.{name}: within={within!r}; legal: an operand of the class, as declared above it.")
 
 
 def _members(cls: type) -> dict[str, Any]:

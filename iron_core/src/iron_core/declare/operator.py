@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+import math
+from abc import ABCMeta
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 import attrs
+import numpy as np
 
 from iron_core.declare.authored import authored
-from iron_core.declare.construct import check_kinds, construct, derive
+from iron_core.declare.body import Body
+from iron_core.declare.construct import check_kinds, construct, derive, said
 from iron_core.declare.domain import Placement
 from iron_core.declare.field import AutoField, DTypeField, Field
 from iron_core.declare.formats import Format
@@ -30,8 +34,15 @@ def _record(operator: Any, operands: tuple[Any, ...], keywords: dict[str, Any]) 
     return record(operator, operands, keywords)
 
 
-class OperatorMeta(type):
-    """Calling an operator class with positional operands records a step; by keyword alone it constructs."""
+class OperatorMeta(ABCMeta):
+    """Calling an operator class with positional operands records a step; by keyword alone it constructs.
+
+    A class with an @abstractmethod is a base, which neither is made nor needs an output.
+    """
+
+    @classmethod
+    def __prepare__(cls, name: str, bases: tuple[type, ...], /, **options: Any) -> Body:
+        return Body(name, bases)
 
     def __call__(cls, *operands: Any, **keywords: Any) -> Any:
         if operands:
@@ -42,7 +53,8 @@ class OperatorMeta(type):
 class Operator(metaclass=OperatorMeta):
     """What is computed: fields, operands, extents, a numpy `reference()`; and how far off an answer may be.
 
-    A subclass becomes a keyword-only attrs class when its body finishes. Instances compare by identity;
+    A subclass becomes a keyword-only attrs class when its body finishes, which is when what it declares is checked: an output and a
+    reference are needed, unless it leaves one open by @abstractmethod, as a base of operators. Instances compare by identity;
     `iron.contract_key(op)` says which compute the same.
     """
 
@@ -86,7 +98,12 @@ class Operator(metaclass=OperatorMeta):
     placed: tuple[tuple[str, int], ...] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
+        try:
+            super().__init_subclass__(**options)
+        except TypeError:
+            if not options:
+                raise
+            raise DeclarationError(f"class {cls.__name__}(..., {', '.join(options)}=...): no keyword of a class of operators.") from None
         collect(cls, Operator)
 
     # -- what is known of a class, and copies --------------------------------------------------------
@@ -237,7 +254,7 @@ class Operator(metaclass=OperatorMeta):
         from iron_core.devices import current_device, device  # here: declaring operators needs no devices
 
         dev = current_device() if dev is None else device(dev)
-        twin = self
+        twin: Any = self
         if any(getattr(self, name) is None for name in self.autos()):
             with authored(self, "resolve()"):
                 twin = self.resolve(dev)
@@ -258,7 +275,7 @@ class Operator(metaclass=OperatorMeta):
             if isinstance(domain, Placement):
                 domain.pins(getattr(twin, name), name)
         with authored(self, "compatible()"):
-            twin.compatible(dev)
+            said(self, "compatible()", twin.compatible(dev))
         return twin
 
     def explain(self, dev: Any = None, bound: Iterable[str] = ()) -> str:
@@ -275,11 +292,17 @@ class Operator(metaclass=OperatorMeta):
         written = [o for o in self.outputs if o.present(self)]
         got = outputs if isinstance(outputs, tuple) else (outputs,)
         want = exact if isinstance(exact, tuple) else (exact,)
-        magnitude = self.magnitude(*inputs)
+        with authored(self, "magnitude()"):
+            magnitude = self.magnitude(*inputs)
         magnitudes = magnitude if isinstance(magnitude, tuple) else (magnitude,) * len(written)
-        tolerance = self.test.tolerance or self.tolerance()
+        with authored(self, "tolerance()"):
+            tolerance = self.test.tolerance or self.tolerance()
         if not isinstance(tolerance, Tolerance):
             raise DeclarationError(f"{type(self).__name__}.tolerance() gives {tolerance!r}; legal: a Tolerance.")
+        for operand, m in zip(written, magnitudes, strict=False):
+            if m is not None and np.size(m) not in (1, math.prod(np.shape(want[0])) if len(want) == 1 else np.size(m)):
+                found, shape = list(np.shape(m)), list(np.shape(want[0]))
+                raise DeclarationError(f"{type(self).__name__}.magnitude() returned {found} for {operand.name}, which is {shape}.")
         worst = Deviation()
         for operand, g, w, m in zip(written, got, want, magnitudes, strict=True):
             format = operand.format(self)

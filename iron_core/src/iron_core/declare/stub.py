@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 from iron_core.declare.field import AutoField, DTypeField, Field
+from iron_core.declare.methods import is_abstract
 from iron_core.declare.operator import Operator
 from iron_core.files import write_whole
 
@@ -55,12 +56,30 @@ def _operator(cls: type[Operator]) -> str:
             lines.append(f"    {name}: {_type(cls, name)}")
         elif name in cls.operands:
             lines.append(f"    {name}: BoundOperand")
+    lines += _filled(cls)
     made = _signature(_construction(cls), cls.__name__)
     if not any(operand.when is None for operand in cls.inputs):
         # A class is called on tensors; without any, an instance is called in a body.
         return "\n".join([*lines, *made, ""])
     overload = "    @overload"
     return "\n".join([*lines, overload, *made, overload, *_signature(_call(cls), _result(cls)), ""])
+
+
+def _filled(cls: type[Operator]) -> list[str]:
+    """The methods that a base leaves open and the class has: without them a type checker takes it for a base itself."""
+    lines = []
+    for name, member in vars(cls).items():
+        if any(is_abstract(vars(base).get(name)) for base in cls.__mro__[1:]):
+            taken = [_untyped(p) for p in inspect.signature(member).parameters.values()]
+            lines.append(f"    def {name}({', '.join(taken)}) -> Any: ...")
+    return lines
+
+
+def _untyped(parameter: inspect.Parameter) -> str:
+    stars = "*" * ((parameter.kind is parameter.VAR_POSITIONAL) + 2 * (parameter.kind is parameter.VAR_KEYWORD))
+    if parameter.name == "self":
+        return "self"
+    return f"{stars}{parameter.name}: Any{'' if parameter.default is parameter.empty else ' = ...'}"
 
 
 def _docstring(cls: type) -> list[str]:

@@ -10,15 +10,25 @@ from typing import Any
 
 import numpy as np
 
+from iron_core.declare.authored import authored
+from iron_core.declare.callables import spelled, takes
+from iron_core.declare.field import Field
 from iron_core.declare.formats import PackedArray
 from iron_core.declare.identity import canonical, shown
+from iron_core.declare.keywords import declaration, in_class
 from iron_core.declare.rounding import round_to
-from iron_core.errors import DeclarationError
+from iron_core.declare.tolerance import Tolerance
+from iron_core.errors import DeclarationError, FormatError
 
 #: Numbers that are drawn of a large operand, a prime; the rest repeats them, so that no two rows of it are equal.
 DRAWN = 2**22 - 3
 
 
+#: Case's own keywords: names that no field may have.
+CASE_KEYWORDS = ("bounds", "extensive", "bench", "lower", "id")
+
+
+@declaration
 class Case:
     """One set of fields an operator is checked at.
 
@@ -37,6 +47,8 @@ class Case:
         id: str | None = None,
         **fields: Any,
     ) -> None:
+        if bounds is not None and not isinstance(bounds, Mapping):
+            raise DeclarationError(f"{in_class()}Case(bounds={bounds!r}): legal: a dict of extents, as bounds=dict(valid=3).")
         self.fields = fields
         self.bounds = dict(bounds or {})
         self.extensive = extensive
@@ -57,6 +69,7 @@ class Case:
         return op.bounded(**op.limits(self.bounds)) if self.bounds else op
 
 
+@declaration
 class Sweep:
     """The elementwise sweep: a few lengths (or rows of `cols`), one of them large enough to time; one under a bound, where the operator
     has an extent `valid`; and, beyond the default suite, the longer ones on every count of columns and channels that an NPU's shims
@@ -112,17 +125,43 @@ class Sweep:
 def _cases(cls: Any, specs: Iterable[Any]) -> Iterator[Case]:
     for spec in specs:
         for case in spec.cases(cls) if isinstance(spec, Sweep) else (spec if isinstance(spec, Case) else Case(**spec),):
-            for name in case.fields:
-                if name not in cls.fields:
-                    legal = ", ".join(cls.fields) or "none"
-                    raise DeclarationError(f"{cls.__name__}.test: {case!r} gives {name}, which is no field of it. Fields: {legal}.")
-            for name in case.bounds:
-                if name not in cls.extents:
-                    legal = ", ".join(cls.extents) or "none"
-                    raise DeclarationError(f"{cls.__name__}.test: {case!r} bounds {name}, which is no extent of it. Extents: {legal}.")
+            _check(cls, case)
             yield case
 
 
+def _check(cls: Any, case: Case) -> None:
+    """DeclarationError where a case gives what a class does not have, or a value that its field does not take."""
+    where = f"{cls.__name__}.test: {case!r}"
+    for name, value in case.fields.items():
+        field = cls.fields.get(name)
+        if field is None or getattr(field, "derived", False):
+            legal = ", ".join(n for n, f in cls.fields.items() if not getattr(f, "derived", False)) or "none"
+            what = "which is no field of it" if field is None else "which resolve() always derives"
+            raise DeclarationError(f"{where} gives {name}, {what}. Fields: {legal}.")
+        if value is None:
+            continue
+        try:
+            legal = field.misfit(field.convert(value))
+        except FormatError as error:
+            raise DeclarationError(f"{where}: {error}") from None
+        if legal or (name in _dimensions(cls) and (not isinstance(value, (int, np.integer)) or value < 1)):
+            raise DeclarationError(f"{where} gives {name}={value!r}; legal: {legal or 'a dimension, a whole number of at least 1'}.")
+    for name, bound in case.bounds.items():
+        if name not in cls.extents:
+            legal = ", ".join(cls.extents) or "none"
+            raise DeclarationError(f"{where} bounds {name}, which is no extent of it. Extents: {legal}.")
+        whole = case.fields.get(cls.extents[name].field)
+        if not isinstance(bound, (int, np.integer)) or bound < 0 or (isinstance(whole, int) and bound > whole):
+            most = f"0 to {whole}" if isinstance(whole, int) else "a whole number"
+            raise DeclarationError(f"{where} bounds {name} by {bound!r}; legal: {most}.")
+
+
+def _dimensions(cls: Any) -> set[str]:
+    """Fields that are a dimension of an operand whatever the others are."""
+    return {dim.name for operand in cls.operands.values() if operand.when is None for dim in operand.dims if isinstance(dim, Field)}
+
+
+@declaration
 class Testing:
     """The cases of an operator and how its inputs are drawn.
 
@@ -136,9 +175,17 @@ class Testing:
     def __init__(self, *cases: Any, tolerance: Any = None, draw: Any = None) -> None:
         for case in cases:
             if not (isinstance(case, (Case, Sweep, dict)) or callable(case)):
-                raise DeclarationError(f"Testing({case!r}): legal: a Case, a Sweep, a dict of fields, or a callable of the class.")
-        if draw is not None and not isinstance(draw, dict) and not callable(draw):
-            raise DeclarationError(f"Testing(draw={draw!r}); legal: a dict, as draw=dict(normal=('x',)), or a callable of the operator.")
+                raise DeclarationError(
+                    f"{in_class()}Testing({case!r}): legal: a Case, a Sweep, a dict of fields, or a callable of the class."
+                )
+            if callable(case) and not takes(case, 1):
+                raise DeclarationError(f"{in_class()}Testing({spelled(case)}): legal: a callable of the class, lambda cls: [Case(...)].")
+        if draw is not None and not isinstance(draw, dict) and not (callable(draw) and takes(draw, 1)):
+            raise DeclarationError(
+                f"{in_class()}Testing(draw={spelled(draw)}); legal: a dict, as draw=dict(normal=('x',)), or a callable of the operator."
+            )
+        if tolerance is not None and not isinstance(tolerance, Tolerance):
+            raise DeclarationError(f"{in_class()}Testing(tolerance={tolerance!r}); legal: a Tolerance, as Tolerance(terms=1).")
         self._cases = cases
         self.tolerance = tolerance
         self._draw = draw or {}
@@ -146,21 +193,53 @@ class Testing:
     def cases(self, cls: type) -> Iterator[Case]:
         """Every case of operator class `cls`. DeclarationError for one that gives what is no field of it."""
         for spec in self._cases:
-            yield from _cases(cls, spec(cls) if callable(spec) else (spec,))
+            yield from _cases(cls, self._asked(cls, spec) if callable(spec) else (spec,))
 
-    def check(self, cls: type) -> None:
-        """DeclarationError where a case that is written down gives what is no field of `cls`."""
+    def _asked(self, cls: Any, spec: Any) -> Iterable[Any]:
+        """What a callable of the class gives."""
+        with authored(cls, "test's cases"):
+            found = spec(cls)
+            specs = None if found is None or isinstance(found, (str, Mapping)) else list(found)
+        if specs is None or not all(isinstance(one, (Case, Sweep, dict)) for one in specs):
+            raise DeclarationError(f"{cls.__name__}.test: {spelled(spec)} gave {found!r}; legal: a list of Cases, Sweeps or dicts.")
+        return specs
+
+    def check(self, cls: Any) -> None:
+        """DeclarationError where a case that is written down gives what is no field of `cls`, or lacks one that it needs, and where
+        `draw=` speaks of what is no input of it."""
         written = (spec.lengths() if isinstance(spec, Sweep) else (spec,) for spec in self._cases if not callable(spec))
-        for _ in _cases(cls, itertools.chain.from_iterable(written)):
-            pass
+        for case in _cases(cls, itertools.chain.from_iterable(written)):
+            missing = [name for name, field in cls.fields.items() if field.required and name not in case.fields]
+            if missing and "test" in vars(cls):
+                raise DeclarationError(f"{cls.__name__}.test: {case!r} gives no {' and no '.join(missing)}, which every operator needs.")
+        if isinstance(self._draw, dict):
+            self._check_draw(cls, self._draw)
+
+    def _check_draw(self, cls: Any, rules: dict[str, Any]) -> None:
+        inputs = ", ".join(o.name for o in cls.inputs) or "none"
+        for kind in ("normal", "centered"):
+            names = rules.get(kind, ())
+            if isinstance(names, str) or not isinstance(names, Iterable):
+                raise DeclarationError(f"{cls.__name__}.test: draw= has {kind}={names!r}; legal: a tuple of inputs, of {inputs}.")
+        for name in (*rules.get("normal", ()), *rules.get("centered", ()), *(set(rules) - {"normal", "centered"})):
+            if name not in {operand.name for operand in cls.inputs}:
+                raise DeclarationError(
+                    f"{cls.__name__}.test draws {name}, which is none of its inputs. Legal: {inputs}, by normal=, centered= or by name."
+                )
+        for name in set(rules) - {"normal", "centered"}:
+            rule = rules[name]
+            if isinstance(rule, str) or (callable(rule) and not takes(rule, 2)):
+                shown = "a callable of other arguments" if callable(rule) else repr(rule)
+                raise DeclarationError(f"{cls.__name__}.test draws {name} by {shown}; legal: an array, or a callable of (op, rng).")
 
     def draw(self, op: Any, rng: np.random.Generator) -> dict[str, Any]:
         """Per input the operator has, an array (a PackedArray for a packed format)."""
-        rules = self._draw(op) if callable(self._draw) else self._draw
-        explicit = set(rules) - {"normal", "centered"}
-        for name in explicit.union(rules.get("normal", ()), rules.get("centered", ())):
-            if name not in op.operands:
-                raise DeclarationError(f"{type(op).__name__}.test draws {name}, which is none of its operands.")
+        if callable(self._draw):
+            with authored(op, "test's draw="):
+                rules = self._draw(op)
+            self._check_draw(type(op), rules)
+        else:
+            rules = self._draw
         drawn = {}
         for operand in op.inputs:
             if operand.present(op):
@@ -170,7 +249,8 @@ class Testing:
     def _one(self, op: Any, operand: Any, rules: dict[str, Any], rng: np.random.Generator) -> Any:
         name, shape, format = operand.name, operand.shape(op), operand.format(op)
         if name in rules:
-            given = rules[name](op, rng) if callable(rules[name]) else rules[name]
+            with authored(op, f"test's draw of {name}"):
+                given = rules[name](op, rng) if callable(rules[name]) else rules[name]
             if isinstance(given, PackedArray):
                 return given
             if np.size(given) != math.prod(shape):

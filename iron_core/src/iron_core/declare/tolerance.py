@@ -8,8 +8,9 @@ import attrs
 import numpy as np
 
 from iron_core.declare.formats import bfloat16
+from iron_core.declare.keywords import declaration, in_class
 from iron_core.declare.rounding import round_to
-from iron_core.errors import DeviationError
+from iron_core.errors import DeclarationError, DeviationError
 
 EPS32 = 2.0**-24  # unit roundoff of float32
 
@@ -39,6 +40,19 @@ def ulp(values: Any, dtype: np.dtype) -> np.ndarray:
     return np.ldexp(1.0, np.maximum(exponent, _TINY[dtype]) - _MANTISSA[dtype])
 
 
+def _number(instance: Any, attribute: Any, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number, np.ndarray)):
+        raise DeclarationError(f"{in_class()}Tolerance({attribute.name}={value!r}): legal: a number.")
+
+
+def _flag(instance: Any, attribute: Any, value: Any) -> None:
+    if not isinstance(value, (bool, np.bool_)):
+        raise DeclarationError(
+            f"{in_class()}Tolerance({attribute.name}={value!r}): legal: True or False; a number is given as terms=, ulps= or absolute=."
+        )
+
+
+@declaration
 @attrs.frozen
 class Tolerance:
     """exact: bit equality. Otherwise |error| <= `ulps` units of the output dtype's last place at the exact result
@@ -48,10 +62,10 @@ class Tolerance:
     absolute: a floor added to every bound.
     """
 
-    exact: bool = False
-    terms: float = 0.0
-    ulps: float = 2.0
-    absolute: float = 0.0
+    exact: bool = attrs.field(default=False, validator=_flag)
+    terms: float = attrs.field(default=0.0, validator=_number)
+    ulps: float = attrs.field(default=2.0, validator=_number)
+    absolute: float = attrs.field(default=0.0, validator=_number)
 
     @classmethod
     def within(cls, limit: Any) -> Tolerance:

@@ -16,7 +16,9 @@ import numpy as np
 
 from iron_core.declare.affine import Affine
 from iron_core.declare.authored import authored
-from iron_core.declare.field import Field
+from iron_core.declare.callables import spelled, takes
+from iron_core.declare.field import Field, ParamField
+from iron_core.declare.keywords import declaration, in_class
 from iron_core.errors import DeclarationError, TraceError
 
 if TYPE_CHECKING:
@@ -30,14 +32,17 @@ _T = TypeVar("_T", bound=np.integer)
 _WORDS = (np.dtype(np.int32), np.dtype(np.uint32))
 
 
-class _Member:
+class Member:
+    """What a class body names besides fields and operands."""
+
     name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
 
-class Value(_Member):
+@declaration
+class Value(Member):
     """A scalar the cores read. `derive`, a callable of the operator, gives it; read on an instance it is that number.
 
     The rule reads an `Extent` where it follows the number that a call gives, a field where it means the whole; what follows a
@@ -55,14 +60,19 @@ class Value(_Member):
         address: int | None = None,
         lock: int | None = None,
     ) -> None:
+        if callable(dtype) and not isinstance(dtype, type):
+            raise DeclarationError(f"{in_class()}Value({spelled(dtype)}): a rule by position; legal: Value(derive=lambda op: ...).")
         try:
             self.dtype = np.dtype(dtype)
         except TypeError:
-            raise DeclarationError(f"Value({dtype!r}): no dtype; legal: np.int32, np.uint32 (its rule is derive=).") from None
-        if derive is not None and not callable(derive):
-            raise DeclarationError(f"Value(derive={derive!r}); legal: a callable of the operator, as lambda op: op.size // 16.")
-        if self.dtype.kind == "f":
-            raise DeclarationError(f"Value({self.dtype}): cores read integer words; carry a float's bits as int32.")
+            raise DeclarationError(f"{in_class()}Value({dtype!r}): no dtype; legal: np.int32, np.uint32 (its rule is derive=).") from None
+        if derive is not None and (not callable(derive) or not takes(derive, 1)):
+            shown = f"derive={derive!r}" if not callable(derive) else "derive=a callable of other arguments"
+            raise DeclarationError(f"{in_class()}Value({shown}); legal: a callable of the operator, as lambda op: op.size // 16.")
+        if self.dtype not in _WORDS:
+            raise DeclarationError(
+                f"{in_class()}Value({self.dtype}): cores read words of 32 bits; legal: np.int32, np.uint32 (a float's bits as int32)."
+            )
         self.derive = derive
         self.optional = optional
         self.address = address
@@ -98,7 +108,8 @@ class Value(_Member):
             ) from None
 
 
-class Extent(_Member):
+@declaration
+class Extent(Member):
     """Says that a field's extent may be bounded per call. `Extent(M)`: the first n of M. Read, it is the field, or on a twin
     whose `per_call` has it the call's expression.
 
@@ -106,11 +117,17 @@ class Extent(_Member):
     """
 
     def __init__(self, field: Any = None, *, multiples: tuple[Any, ...] = ()) -> None:
+        if isinstance(multiples, Field):
+            multiples = (multiples,)
+        if not isinstance(multiples, (tuple, list)):
+            raise DeclarationError(f"{in_class()}Extent(multiples={multiples!r}): legal: a tuple of fields of the class.")
         for given in (field, *multiples):
-            if not hasattr(given, "name"):
-                raise DeclarationError(f"Extent({given!r}): legal: a field of the class, as in Extent(M).")
+            if not isinstance(given, ParamField):
+                raise DeclarationError(
+                    f"{in_class()}Extent({given!r}): legal: a field of the class, as in Extent(M): a Param that an operand's shape has."
+                )
         self._field: Field = field
-        self._multiples: tuple[Field, ...] = multiples
+        self._multiples: tuple[Field, ...] = tuple(multiples)
 
     @property
     def field(self) -> str:
@@ -133,9 +150,11 @@ class PerCall:
 
     kind: str
     dtype: np.dtype
+    #: The class it was written with.
+    made: str = attrs.field(default="", eq=False)
 
 
-class PerCallMember(_Member, _InBody):
+class PerCallMember(Member, _InBody):
     """What `Scratchpad`, `Carried` and `DispatchTime` share."""
 
     kind = ""
@@ -148,8 +167,9 @@ class PerCallMember(_Member, _InBody):
         """The annotation of this kind; DeclarationError unless the dtype is int32 or uint32."""
         if dtype not in _WORDS:
             shown = getattr(dtype, "__name__", dtype)
-            raise DeclarationError(f"{cls.__name__}[{shown}]: a per-call value is a 32-bit integer; legal: np.int32, np.uint32.")
-        return PerCall(cls.kind, np.dtype(dtype))
+            where = f"{in_class()}{cls.__name__}[{shown}]"
+            raise DeclarationError(f"{where}: a per-call value is a 32-bit integer; legal: np.int32, np.uint32.")
+        return PerCall(cls.kind, np.dtype(dtype), cls.__name__)
 
     def __class_getitem__(cls, dtype: Any) -> PerCall:
         return cls.annotate(dtype)

@@ -13,7 +13,7 @@ from iron_core.declare.affine import bounded_shape, evaluate
 from iron_core.declare.authored import authored
 from iron_core.declare.formats import PackedArray, format_of
 from iron_core.declare.rounding import round_to
-from iron_core.errors import DeclarationError, ShapeError
+from iron_core.errors import DeclarationError, ShapeError, printable
 from iron_core.graph.call import as_arrays, sort_call, sort_values
 from iron_core.graph.held import held
 from iron_core.graph.signature import KEPT, NUMBER
@@ -82,6 +82,9 @@ def run_step(
             target.data[...] = exact.data.reshape(target.data.shape)
             continue
         exact = np.asarray(exact)
+        if exact.dtype.kind in "OUSMm":
+            shown = printable(repr(exact.item() if exact.size == 1 else exact.dtype), 60)
+            raise DeclarationError(f"{type(op).__name__}.reference() returned {shown} for {operand.name}; legal: an array of numbers.")
         if exact.size != target.size:
             raise DeclarationError(
                 f"{type(op).__name__}.reference() returned {list(exact.shape)} for {operand.name}, which is {list(target.shape)}."

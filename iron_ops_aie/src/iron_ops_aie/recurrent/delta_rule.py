@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,10 @@ class DeltaRule(DeltaRuleArray, Operator):
             raise ParamError(
                 f"{type(self).__name__}: key_heads={self.key_heads} does not divide value_heads={self.value_heads}. Legal: a divisor of it."
             )
+
+    @abstractmethod
+    def reference(self, q: Any, k: Any, v: Any, g: Any, beta: Any, state: Any) -> Any:
+        """The state and o, unrounded."""
 
     def widened(self, q: Any, k: Any, v: Any, g: Any, beta: Any, state: Any) -> tuple[np.ndarray, ...]:
         """All in float64: q scaled, q and k a row for each value head, and the state, zeros where a sequence begins."""
