@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from iron_core import processes
 from iron_core.backends.protocol import Unavailable
 from iron_core.errors import BackendUnavailable
 from iron_host import compiler
@@ -28,7 +29,7 @@ def bare(tmp_path, monkeypatch):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.delenv("IRON_HOST_CXXFLAGS", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr(compiler, "find_spec", lambda name: None)
+    monkeypatch.setattr(processes, "find_spec", lambda name: None)
     compiler._find.cache_clear()
     yield tmp_path / "bin"
     compiler._find.cache_clear()
@@ -88,7 +89,7 @@ def test_zig_is_known_however_it_is_called(bare, monkeypatch, tmp_path, call):
 
 def test_the_wheel_is_the_last_resort(bare, monkeypatch):
     """Without a compiler on PATH the ziglang wheel compiles; with one it does not."""
-    monkeypatch.setattr(compiler, "find_spec", lambda name: name == "ziglang" or None)
+    monkeypatch.setattr(processes, "find_spec", lambda name: name == "ziglang" or None)
     monkeypatch.setattr(sys, "executable", str(program(bare, "python", "0.15.2")))
     assert compiler.find().command[1:] == ("-m", "ziglang", "cc")
     program(bare, "g++", "g++ (Debian) 12.2.0")

@@ -21,6 +21,7 @@ START = "_iron_start"
 PROVIDES = {"attr": "attrs", "attrs": "attrs"}
 #: Looked for at run time and named, with what to install, when missing.
 OPTIONAL = {
+    "iron_core": {"pytest"},
     "iron_host": {"ziglang"},
     "iron_npu": {"pyxrt"},
     "iron_embedding_gemma2": {"PIL", "soundfile"},

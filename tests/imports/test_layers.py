@@ -15,7 +15,8 @@ from tests.distributions import DISTRIBUTIONS
 #: Folders and files of iron_core: each imports only those before it. CONTRIBUTING.md has the same list.
 ORDER = (
     "errors", "files", "aside", "turn", "side_by_side", "processes", "lazy_names", "cache", "plugins", "devices", "declare", "array",
-    "bases", "graph", "image", "lowering", "backends", "compiled", "visualize", "cli",
+    "bases", "graph", "image", "lowering", "backends", "compiled", "trials", "visualize", "cli",
+    "testing",
 )  # fmt: skip
 
 #: Where an author's call crosses upwards: an operator called on handles, `Operator.explain`, `Graph.compile`, `.html()`. Each is

@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import copy
-import ctypes
-import os
-import shutil
-import subprocess
 from functools import cache
 
 import attrs
 import numpy as np
 import pytest
 
+from iron_core import Tolerance
 from iron_core.array.build import build
 from iron_core.array.fit import fit
+from iron_core.array.kernel import noting
 from iron_core.declare.cases import cases
-from iron_core.declare.objects import ObjectType
 from iron_core.devices import device
-from iron_core.errors import IronError
+from iron_core.errors import DeclarationError, IronError
+from iron_core.trials.compiled_kernel import CompiledKernel, compile_all, compiler, random_arguments
 from iron_sim.machine import Machine
-from iron_sim.memory import store
 from iron_sim.run import regions_of
 from tests.catalog import ARRAYS
-
-COMPILER = next((c for c in (os.environ.get("CXX"), "c++", "g++", "clang++") if c and shutil.which(c)), None)
-
 
 #: Of kernels that differ in their macros alone, how many are compiled.
 VARIANTS = 3
 
 
-#: Operators whose kernels take tables, or places in a buffer, which are no random numbers: what their own cases call them with is recorded.
+#: Operators whose kernels take tables, or places in a buffer, which are no random numbers: what their own cases call them with is noted.
 TABLES = ("CombineExperts", "Emit", "GatedDeltaChunk", "GatedDeltaStep", "GatedExperts", "Resample", "Sample")
-#: Calls of a kernel that are recorded: the first, and then every so many.
-RECORDED, EVERY = 8, 37
 
 
 @cache
@@ -60,21 +51,13 @@ def inline_kernels():
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    """All of them in one shared library."""
-    if COMPILER is None:
+    """All of them, compiled."""
+    command = compiler()
+    if command is None:
         pytest.skip("no C++ compiler (c++, g++, clang++)")
-    folder = tmp_path_factory.mktemp("inline")
-    objects = []
-    for symbol, kernel in inline_kernels()[0].items():
-        source = folder / f"{symbol}.cpp"
-        source.write_text(kernel.data.source)
-        macros = [f"-DKERNEL={symbol}", *(f"-D{k}={v}" for k, v in kernel.data.defines)]
-        objects.append(folder / f"{symbol}.o")
-        line = [COMPILER, "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-c", *macros, str(source), "-o", str(objects[-1])]
-        subprocess.run(line, check=True, text=True)
-    out = folder / "inline.so"
-    subprocess.run([COMPILER, "-shared", *map(str, objects), "-o", str(out)], check=True, capture_output=True)
-    return ctypes.CDLL(str(out))
+    made = compile_all(inline_kernels()[0], command, tmp_path_factory.mktemp("inline"))
+    assert not [str(one) for one in made.values() if isinstance(one, DeclarationError)]
+    return made
 
 
 def test_there_are_some():
@@ -83,77 +66,39 @@ def test_there_are_some():
     assert kernels.keys() - of_tables.keys() and kernels.keys() & of_tables.keys()
 
 
-def random_arguments(kernel, seed):
-    """Of the arguments that a kernel reads, random tiles and small scalars, in order."""
-    data, bound = kernel.data, dict(kernel.contract.bindings)
-    rng = np.random.default_rng(seed)
-    for position, (kind, role) in enumerate(zip(data.arguments, data.roles, strict=True)):
-        if not isinstance(kind, ObjectType):
-            yield bound[position] if position in bound else int(rng.integers(0, 64))
-        elif role != "out":
-            whole = kind.dtype.kind in "iu"
-            yield (rng.integers(0, 100, kind.shape) if whole else rng.standard_normal(kind.shape)).astype(kind.dtype)
-
-
-def recorded_arguments(symbol):
-    """Those of calls that a case of the operator makes, simulated."""
+@cache
+def noted_calls(symbol):
+    """Those that a case of the operator makes, simulated."""
     cls, case, dev = inline_kernels()[1][symbol]
     op = cls(**case.fields).resolved(device(dev))
     design, kernels = build(op, dev)
-    calls = []
-
-    def noting(*args):
-        calls.append([np.copy(a) if isinstance(a, np.ndarray) else a for a in args])
-        return kernels[symbol].contract.reference(*args)
-
-    watched = copy.copy(kernels[symbol])
-    watched.contract = attrs.evolve(watched.contract, reference=noting)
-    machine = Machine(design.array, {**kernels, symbol: watched}, fit(design))
+    machine = Machine(design.array, kernels, fit(design))
     tensors = cls.test.draw(op, np.random.default_rng(0)) | {name: op.format(name).zeros(op.shape(name)) for name in op.partial}
-    machine.run(design.sequence, regions_of(design, tensors), {})
-    return calls[::EVERY][:RECORDED]
+    with noting() as noted:
+        machine.run(design.sequence, regions_of(design, tensors), {})
+    return noted.calls[symbol]
 
 
-def check(library, kernel, given):
-    """The compiled kernel against its tile reference, bit for bit after rounding."""
-    data, left = kernel.data, iter(given)
-    arguments, outputs, kept = [], [], []
-    for kind, role in zip(data.arguments, data.roles, strict=True):
-        if isinstance(kind, ObjectType):
-            tile = np.full(kind.shape, 77).astype(kind.dtype) if role == "out" else np.array(next(left), kind.dtype)
-            kept.append(tile)
-            arguments.append(ctypes.c_void_p(tile.ctypes.data))
-            if role != "in":
-                outputs.append(tile)
-        else:
-            value = next(left)
-            value = getattr(value, "value", value)
-            arguments.append(ctypes.c_int32(value) if isinstance(value, int) else ctypes.c_float(value))
-    with np.errstate(all="ignore"):
-        want = kernel.contract.reference(*given)
-    getattr(library, data.symbol)(*arguments)
-    for got, exact in zip(outputs, want if isinstance(want, tuple) else (want,), strict=True):
-        rounded = np.empty(got.size, got.dtype)
-        store(rounded, exact, "conv_even")
-        assert got.tobytes() == rounded.tobytes(), data.symbol
+def check(made, calls):
+    """The compiled kernel against its tile reference: ours equal it in every bit, where a contract might allow more."""
+    kernel = made.kernel
+    exact = attrs.evolve(kernel.contract, tolerance=Tolerance(exact=True))
+    strict = type(kernel)(kernel.data.symbol, kernel.data.arguments, exact, source=kernel.data.source, defines=kernel.data.defines)
+    assert CompiledKernel(strict, made.library).check(calls).compared
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_an_inline_kernel_equals_its_tile_reference(library, seed):
+def test_an_inline_kernel_equals_its_tile_reference(library):
     """On random tiles and small scalars."""
     kernels, of_tables = inline_kernels()
     for symbol in sorted(kernels.keys() - of_tables.keys()):
-        check(library, kernels[symbol], list(random_arguments(kernels[symbol], seed)))
+        check(library[symbol], [random_arguments(kernels[symbol], seed) for seed in range(4)])
 
 
 def test_an_inline_kernel_of_tables_equals_its_tile_reference(library):
     """On what a case of its operator calls it with."""
     kernels, of_tables = inline_kernels()
     for symbol in sorted(kernels.keys() & of_tables.keys()):
-        calls = recorded_arguments(symbol)
-        assert calls, symbol
-        for given in calls:
-            check(library, kernels[symbol], given)
+        check(library[symbol], noted_calls(symbol))
 
 
 def test_a_token_that_does_not_count_leaves_the_state(library):
@@ -162,7 +107,6 @@ def test_a_token_that_does_not_count_leaves_the_state(library):
     delta = [symbol for symbol in sorted(kernels.keys() & of_tables.keys()) if symbol.startswith(("delta_step", "delta_put"))]
     assert {symbol.rpartition("_")[0] for symbol in delta} == {"delta_step", "delta_put"}
     for symbol in delta:
-        for given in recorded_arguments(symbol)[:2]:
-            for value in (0, 1):
-                position = max(i for i, a in enumerate(given) if isinstance(getattr(a, "value", a), int))
-                check(library, kernels[symbol], [value if i == position else a for i, a in enumerate(given)])
+        for given in noted_calls(symbol)[:2]:
+            position = max(i for i, a in enumerate(given) if isinstance(a, int))
+            check(library[symbol], [[value if i == position else a for i, a in enumerate(given)] for value in (0, 1)])

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +108,17 @@ def output(line: Sequence[str], environment: Mapping[str, str], seconds: float =
     except (OSError, subprocess.TimeoutExpired):
         return None
     return said.strip() if process.returncode == 0 else None
+
+
+def cxx_commands() -> Iterator[tuple[str, ...]]:
+    """Commands that may compile C++ here where $CXX names none, in the order in which they are tried: c++, g++ and clang++ as far as PATH
+    has them, then the `ziglang` wheel's."""
+    for tool in ("c++", "g++", "clang++"):
+        place = shutil.which(tool)
+        if place:
+            yield (place,)
+    if find_spec("ziglang") is not None:
+        yield (sys.executable, "-m", "ziglang", "cc")
 
 
 def _end_all(processes: list[subprocess.Popen[str]], wait: subprocess.Popen[str] | None = None) -> None:

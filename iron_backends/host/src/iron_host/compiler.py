@@ -7,12 +7,9 @@ import os
 import platform
 import re
 import shlex
-import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import attrs
@@ -22,7 +19,7 @@ from iron_core.cache.eviction import ZIG
 from iron_core.cache.home import home, unusable
 from iron_core.cache.keys import digest
 from iron_core.errors import BackendUnavailable, CacheError
-from iron_core.processes import Running, output, run
+from iron_core.processes import Running, cxx_commands, output, run
 from iron_host import scratch
 from iron_host.errors import KernelError
 
@@ -197,13 +194,11 @@ def _find(given: str | None, path: str | None, cache_home: str | None, flags: st
             found = None
         fix = "Correct or unset CXX; without it c++, g++, clang++ and the ziglang wheel are looked for."
         return found or Unavailable(f"$CXX={given!r} does not run as a compiler.", fix)
-    for tool in ("c++", "g++", "clang++"):
-        place = shutil.which(tool)
-        found = _made((place,), more) if place else None
+    for command in cxx_commands():
+        found = _made(command, more)
         if found:
             return found
-    found = _made((sys.executable, "-m", "ziglang", "cc"), more) if find_spec("ziglang") is not None else None
-    return found or Unavailable(
+    return Unavailable(
         "no C++ compiler: looked for c++, g++ and clang++ on PATH and for the ziglang wheel.",
         "Install one (Debian: apt-get install g++), or install iron-host with its zig extra.",
     )

@@ -48,6 +48,7 @@ class SimBackend(Backend):
 
     trace: str | None = attrs.field(default=None, converter=_path, kw_only=True)
     name = "sim"
+    follows_tiles = True
 
     def probe(self) -> Available | Unavailable:
         return Available("simulates the arrays of npu1 and npu2 and their column variants")

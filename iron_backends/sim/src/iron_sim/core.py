@@ -222,7 +222,7 @@ def _put(core: Core, mem: Mem, index: int, value: int) -> None:
 
 def caller(kernel: Kernel) -> Callable[..., None]:
     """A function (core, *arguments) that runs a kernel's tile reference on memory."""
-    data, reference = kernel.data, kernel.contract.reference
+    data, reference = kernel.data, kernel.made
     roles = data.roles
     shapes = tuple(a.shape if isinstance(a, ObjectType) else None for a in data.arguments)
     reads = tuple(i for i, role in enumerate(roles) if role in ("in", "inout"))

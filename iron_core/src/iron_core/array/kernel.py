@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import attrs
+import numpy as np
 
 from iron_core.array.expression import Const, Expr, expr
 from iron_core.array.program import Call
@@ -25,6 +28,9 @@ STACK = 1024
 PROGRAM = 1100
 #: Who says how a kernel rounds: the core it runs on, or the kernel itself.
 ROUNDINGS = ("core", "conv_even")
+
+#: Calls of a kernel that are noted: every so many, as far as there are so many.
+_EVERY, _MANY = 37, 8
 
 _ROLES: Mapping[Any, str] = {In: "in", Out: "out", InOut: "inout", Param: "param"}
 
@@ -99,6 +105,33 @@ class KernelData:
     unsupported: tuple[str, ...] = attrs.field(default=(), kw_only=True)
 
 
+class NotedCalls:
+    """What kernels' tile references were called with, by symbol: arguments in order, tiles as they were; of many calls some."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, list[tuple[Any, ...]]] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, symbol: str, args: tuple[Any, ...]) -> None:
+        count = self._counts[symbol] = self._counts.get(symbol, -1) + 1
+        if count % _EVERY == 0 and count < _EVERY * _MANY:
+            kept = tuple(np.copy(a) if isinstance(a, np.ndarray) else getattr(a, "value", a) for a in args)
+            self.calls.setdefault(symbol, []).append(kept)
+
+
+_noted: ContextVar[NotedCalls | None] = ContextVar("iron_noted_calls", default=None)
+
+
+@contextmanager
+def noting() -> Iterator[NotedCalls]:
+    """Inside the block, in this thread, what tile references are called with is noted: by a simulated array, by `composed()`."""
+    token = _noted.set(NotedCalls())
+    try:
+        yield _noted.get()  # type: ignore[misc]
+    finally:
+        _noted.reset(token)
+
+
 class Kernel:
     """A function of a core. Called in a core function it records the call. `data` is what a design keeps of it."""
 
@@ -141,7 +174,14 @@ class Kernel:
         bound = dict(self.contract.bindings)
         given = iter(args)
         positions = (i for i, role in enumerate(self.data.roles) if role != "out")
-        return self.contract.reference(*(bound[i] if i in bound else next(given) for i in positions))
+        return self.made(*(bound[i] if i in bound else next(given) for i in positions))
+
+    def made(self, *args: Any) -> Any:
+        """The tile reference on all that it is given, bound scalars too, as a core calls it."""
+        noted = _noted.get()
+        if noted is not None:
+            noted.add(self.data.symbol, args)
+        return self.contract.reference(*args)
 
     def __call__(self, *args: Any) -> None:
         """Record a call: memory for tiles, numbers or expressions for scalars. Bound scalars are left out."""

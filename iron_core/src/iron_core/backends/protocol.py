@@ -141,6 +141,8 @@ class Backend(Protocol):
     preference: int | None = None
     #: Does it load binaries that somebody else built for an NPU (`Operator.binary`)?
     loads_binaries: bool = False
+    #: Does it compute arrays by their kernels' tile references, so that an answer is `composed()`'s in every bit?
+    follows_tiles: bool = False
 
     def __new__(cls, *given: Any, **options: Any) -> Self:
         name = getattr(cls, "name", None)

@@ -279,6 +279,40 @@ def operators_run(
     return at_work.run(name, fields, backends=chosen, dev=dev, seed=seed, as_json=as_json, timed=timed)
 
 
+@operators.command("test")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--all", "everything", is_flag=True, help="Every operator that is installed.")
+@click.option("--backend", metavar="A,B", help="Who runs them; `kernels`: C++ of arrays, compiled. Default: all that can run here.")
+@click.option("--dev", metavar="NAME", help="The device, for the backends that take it. Default: one of every family.")
+@click.option("--bound", "bounds", multiple=True, metavar="EXTENT=N", help="A bound of every case's calls, in place of its own.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the inputs' draw.")
+@click.option("--extensive", is_flag=True, help="The cases beyond the default suite too.")
+@_json
+@_verbose
+def operators_test(
+    names: tuple[str, ...],
+    everything: bool,
+    backend: str | None,
+    dev: str | None,
+    bounds: tuple[str, ...],
+    seed: int,
+    extensive: bool,
+    as_json: bool,
+) -> int:
+    """Run every test case of operators on every backend, compare each with the numpy reference, arrays with their tile references too,
+    and compile the C++ of their kernels.
+
+    NAME is an operator's, DISTRIBUTION:NAME, FILE.py:CLASS, or a distribution's, which means all of its operators. Exit status 1 if a
+    case fails, or none was compared.
+    """
+    from iron_core.cli import operator_tests as at_work
+
+    chosen = [b.strip() for b in backend.split(",") if b.strip()] if backend else None
+    return at_work.test(
+        names, everything=everything, backends=chosen, dev=dev, bounds=bounds, seed=seed, extensive=extensive, as_json=as_json
+    )
+
+
 @backends.command("list")
 @_json
 @_verbose

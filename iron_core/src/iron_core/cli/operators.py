@@ -16,7 +16,7 @@ from iron_core.cli.files import in_file, member
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
 from iron_core.declare.identity import label
-from iron_core.errors import CallError, IronError, UnsupportedError, UsageError, printable
+from iron_core.errors import CallError, IronError, UsageError, printable
 from iron_core.plugins.registry import labelled, registry
 
 #: Calls are timed for about this long, at least three of them.
@@ -149,19 +149,16 @@ def run(
     name: str, fields: tuple[str, ...], *, backends: list[str] | None, dev: str | None, seed: int, as_json: bool, timed: bool = False
 ) -> int:
     """Compare backends on one operator; 1 if one is out of the contract's tolerance. timed: a step's time as the backend measures it."""
-    import numpy as np
+    from iron_core.trials.trial import draw
 
     cls = find(name)
     with labelled(cls, "to make an operator of these fields and its inputs"):
         op = built(cls, fields)
-        drawn = cls.test.draw(op, np.random.default_rng(seed))
-        inputs = tuple(drawn.get(o.name) for o in op.inputs)
-    with labelled(op, "in its reference"):
-        exact = op.reference(*(None if a is None else a[...] for a in inputs), **_blank(op))
+    drawn = draw(op, seed=seed)
     rows = []
     for chosen in _choices(backends, dev):
         with working(f"{label(op)} on {chosen.backend.name}"):
-            rows.append(_row(op, chosen, inputs, exact))
+            rows.append(_row(drawn, chosen))
             if timed:
                 rows[-1]["seconds"] = _measured(op, chosen)
     if as_json:
@@ -216,11 +213,6 @@ def shown(op: Any) -> dict[str, str]:
     return shown
 
 
-def _blank(op: Any) -> dict[str, Any]:
-    """What an output that a call writes in part holds before it."""
-    return {name: op.format(name).zeros(op.shape(name)) for name in op.partial}
-
-
 def _choices(names: list[str] | None, dev: str | None) -> list[Any]:
     from iron_core.backends.choose import choose, get, takes
     from iron_core.devices import device
@@ -236,57 +228,21 @@ def _choices(names: list[str] | None, dev: str | None) -> list[Any]:
     return [choose(name) for name in names]
 
 
-def _row(op: Any, chosen: Any, inputs: tuple[Any, ...], exact: Any) -> dict[str, Any]:
-    from iron_core.compiled.operator_image import OperatorImage
-    from iron_core.devices import device
-    from iron_core.errors import DeviationError
+def _row(drawn: Any, chosen: Any) -> dict[str, Any]:
+    from iron_core.trials.trial import tried
 
-    image = OperatorImage(op, backend=chosen.backend, dev=chosen.dev)
-    answer = chosen.backend.supports(op, chosen.dev)
-    row: dict[str, Any] = {
-        "backend": chosen.backend.name,
-        "device": chosen.dev,
-        "columns": getattr(image.image, "columns", None),
+    trial, image = tried(drawn, chosen)
+    return {
+        "backend": trial.backend,
+        "device": trial.device,
+        "columns": trial.columns,
         "steps": 1,
-        "max_error": None,
-        "gate": "not run",
-        "seconds": None,
-        "how": getattr(answer, "how", ""),
-        "failure": "",
+        "max_error": trial.error,
+        "gate": trial.gate,
+        "seconds": None if trial.verdict == "not run" else _seconds(image, drawn.given),
+        "how": trial.how,
+        "failure": trial.says,
     }
-    given = [a for a in inputs if a is not None]
-    try:
-        outputs = image(*given)
-    except UnsupportedError:
-        if chosen.backend.name != "null":
-            raise
-        return row
-    got = outputs if isinstance(outputs, tuple) else (outputs,)
-    want = exact if isinstance(exact, tuple) else (exact,)
-    row["max_error"] = max((_error(g, w) for g, w in zip(got, want, strict=True)), default=0.0)
-    tolerance = op.test.tolerance or op.tolerance()
-    try:
-        on_array = chosen.backend.name != "reference" and device(chosen.dev).is_npu
-        check = op.resolved(device(chosen.dev)).array_check if on_array else op.check
-        worst = check(got, want, *inputs)
-        if not worst.compared:
-            row["gate"], row["failure"] = "FAILED", "nothing was compared."
-        else:
-            row["gate"] = "exact" if tolerance.exact else f"ok, {worst.ratio:.2f} of its bound"
-    except DeviationError as error:
-        row["gate"], row["failure"] = "FAILED", str(error)
-    row["seconds"] = _seconds(image, given)
-    return row
-
-
-def _error(got: Any, want: Any) -> float:
-    """The largest absolute difference, in float64 (of packed bytes, for a block format)."""
-    import numpy as np
-
-    a, b = (np.asarray(getattr(t, "data", t) if hasattr(t, "dequantize") else t).astype(np.float64) for t in (got, want))
-    with np.errstate(all="ignore"):
-        error = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
-    return float(error.max()) if error.size else 0.0
 
 
 def _seconds(image: Any, given: list[Any]) -> float:
