@@ -7,6 +7,8 @@ import re
 
 import pytest
 
+from iron_core.cli import operator_tests
+
 OWN = '''
 import numpy as np
 import iron_core as iron
@@ -127,3 +129,89 @@ def test_a_class_that_is_no_operator_is_refused(iron, tmp_path):
     assert "defines no Missing" in iron("operators", "show", f"{file}:Missing")[2]
     file.write_text("1/0")
     assert "does not import: ZeroDivisionError" in iron("operators", "show", f"{file}:Plain")[2]
+
+
+# -- iron operators test ---------------------------------------------------------------------------
+
+TWO = (
+    OWN.replace("Case(size=64)", "Case(size=64), Case(size=512, bounds=dict(valid=300))").replace(
+        "import Case, Testing", "import Case, In, Kernel, KernelContract, Out, Param, Testing"
+    )
+    + """
+SOURCE = '''
+#include <stdint.h>
+extern "C" void KERNEL(const uint16_t *x, uint16_t *y, int32_t n) {
+  for (int32_t i = 0; i < n; i++) y[i] = x[i] & 0x7FFF;
+}
+'''
+
+class Absolute(iron.UnaryElementwise):
+    test = Testing(Case(size=512, lower=True), draw=dict(centered=("x",)))
+    def reference(self, x):
+        return np.abs(x)
+    def kernel(self):
+        contract = KernelContract((In, Out, Param), lambda x, n: np.abs(x), ((2, self.tile_size),), elementwise=True)
+        return Kernel.inline("absolute", SOURCE, (self.x.tile, self.y.tile, np.int32), contract)
+"""
+)
+
+
+def test_test_tries_every_case_on_every_backend(iron, tmp_path):
+    """A row each, bounds among them; the C++ of an array's kernels is a row of its own."""
+    file = tmp_path / "mine.py"
+    file.write_text(TWO)
+    status, out, _ = iron("operators", "test", f"{file}:SquaredReLU", f"{file}:Absolute", "--json")
+    facts = json.loads(out)
+    places = {(row["operator"], row["case"], row["backend"], row["device"]) for row in facts["rows"]}
+    assert status == 0 and facts["failed"] == 0 and facts["compared"] == len([r for r in facts["rows"] if r["compared"]])
+    assert {("SquaredReLU", case, "host", "host") for case in ("size64", "size512-valid300")} <= places
+    assert {("Absolute", "size512", "sim", dev) for dev in ("npu1", "npu2")} <= places
+    compiled = [row for row in facts["rows"] if row["backend"] == "kernels"]
+    assert compiled and all(row["verdict"] in ("exact", "skipped") for row in compiled)
+
+
+def test_test_names_what_fails_and_is_status_one(iron, tmp_path):
+    """C++ that is none, which the simulator does not see: the case, and the compiler's words."""
+    file = tmp_path / "mine.py"
+    file.write_text(TWO.replace("x[i] & 0x7FFF", "no_such_thing"))
+    status, out, _ = iron("operators", "test", f"{file}:Absolute", "--dev", "npu2", "--backend", "sim,kernels")
+    if "skipped" in out:
+        pytest.skip("no C++ compiler")
+    assert status == 1 and "1 compared, 0 refused, 1 failed" in out
+    assert re.search(r"size512 on kernels npu2: kernel absolute_\w+: .* does not compile its C\+\+: .*no_such_thing", out)
+
+
+def test_test_takes_bounds_for_every_case(iron, tmp_path):
+    """A case that is smaller is refused in words; where nothing at all was compared, that is a failure."""
+    file = tmp_path / "mine.py"
+    file.write_text(TWO)
+    own = f"{file}:SquaredReLU"
+    status, out, _ = iron("operators", "test", own, "--backend", "reference", "--bound", "valid=100", "--json")
+    rows = json.loads(out)["rows"]
+    assert status == 0 and [(row["case"], row["verdict"]) for row in rows] == [("size64-valid100", "refused"), ("size512-valid100", "ok")]
+    assert rows[0]["says"] == "SquaredReLU: valid=100; legal: 1 to 64."
+    assert rows[1]["bound"] > 0
+    assert iron("operators", "test", own, "--backend", "reference", "--bound", "valid=600")[0] == 1
+
+
+def test_test_takes_the_name_of_a_distribution():
+    """All of its operators, and none twice where one is named besides."""
+    found = operator_tests.classes(("iron-ops-flm", "flm.GEMM", "SiLU"), everything=False)
+    assert [cls.__name__ for cls in found] == ["DequantBFP", "GEMM", "Shipped", "SiLU"]
+    assert {cls.__name__ for cls in operator_tests.classes((), everything=True)} >= {"DequantBFP", "SiLU"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ([], "legal: names of operators or of distributions, or --all"),
+        (["SiLU", "--all"], "legal: names of operators or of distributions, or --all"),
+        (["SiLU", "--bound", "valid"], "--bound valid: legal: EXTENT=NUMBER"),
+        (["SiLU", "--backend", "reference", "--bound", "rows=3"], "SiLU has no extent rows. Its extents: valid"),
+        (["SiLUU"], "Did you mean `SiLU`?"),
+    ],
+)
+def test_mistakes_of_test_are_one_line(iron, argv, says):
+    """Status 2."""
+    status, out, err = iron("operators", "test", *argv)
+    assert status == 2 and out == "" and err.count("\n") == 1 and says in err

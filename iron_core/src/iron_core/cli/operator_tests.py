@@ -36,13 +36,13 @@ def test(
     as_json: bool,
 ) -> int:
     """Print a table for each operator; 1 if a case failed, or if nothing was compared. names: operators', or distributions'."""
-    classes = _classes(names, everything)
+    chosen_classes = classes(names, everything=everything)
     limits = dict(_bound(text) for text in bounds)
     chosen = places(backends, dev)
     compiles = backends is None or KERNELS in backends
     rows: list[Trial] = []
     with InlineKernels() as kernels:
-        for cls in classes:
+        for cls in chosen_classes:
             with working(f"{cls.__name__}'s cases"):
                 devices = array_devices(chosen, dev)
                 found = list(
@@ -62,7 +62,8 @@ def test(
     return 1 if failed or not compared else 0
 
 
-def _classes(names: Sequence[str], everything: bool) -> list[Any]:
+def classes(names: Sequence[str], *, everything: bool) -> list[Any]:
+    """The operators of these names, or of distributions, or all that are installed but binaries of somebody else's, each once."""
     if everything == bool(names):
         raise UsageError("iron operators test: legal: names of operators or of distributions, or --all.")
     found: list[Any] = []
