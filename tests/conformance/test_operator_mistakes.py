@@ -25,7 +25,6 @@ SEEN = {
     "Untested": ("it_has_cases", {"every_extent_is_bounded_in_a_case", "some_case_has_an_array"}),
     "Twice": ("it_has_cases", set()),
     "Whole": ("every_extent_is_bounded_in_a_case", set()),
-    "Beyond": ("a_bound_of_a_case_is_within_its_extent", {"a_backend_keeps_the_contract", "an_input_may_be_cut_to_its_bound"}),
     "Zeros": ("a_wrong_answer_is_out_of_its_tolerance", {"no_number_is_no_answer"}),
     "Drifting": ("inputs_are_drawn_as_they_are_declared", set()),
     "Renamed": ("it_is_found_by_its_name", set()),

@@ -186,14 +186,6 @@ class TestWhole(Conformance):
     operator = Whole
 
 
-class Beyond(Right):
-    test = Testing(Case(size=512, bounds=dict(valid=513)), draw=DRAW)
-
-
-class TestBeyond(Conformance):
-    operator = Beyond
-
-
 class Zeros(Right):
     test = Testing(CASE, draw=dict(x=lambda op, rng: np.zeros(op.shape("x"))))
 

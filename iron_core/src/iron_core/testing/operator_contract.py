@@ -61,12 +61,6 @@ class OperatorContract(OperatorSubject):
         assert all(op.format(name).nbytes(op.shape(name)) > 0 for name in op.present)
         assert type(op).__name__ in repr(op) and "\n" not in repr(op)
 
-    def test_a_bound_of_a_case_is_within_its_extent(self, case: Case) -> None:
-        """A call bounds an extent by a number from 1 to all of it."""
-        op = self.whole(case)
-        for member, n in case.bounds.items():
-            assert 0 < n <= getattr(op, type(op).extents[member].field), member
-
     def test_a_field_that_is_none_is_refused(self, case: Case) -> None:
         """A misspelt keyword is an error that names it."""
         with pytest.raises(IronError, match="no_such_field"):
