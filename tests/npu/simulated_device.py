@@ -31,7 +31,7 @@ from iron_sim.machine import Machine
 State = Enum("ert_cmd_state", {f"ERT_CMD_STATE_{name}": number for number, name in enumerate(
     ("NEW", "QUEUED", "COMPLETED", "ERROR", "ABORT", "SUBMITTED", "TIMEOUT", "NORESPONSE", "SKERROR", "SKCRASHED"), 1)})  # fmt: skip
 Direction = Enum("xclBOSyncDirection", ("XCL_BO_SYNC_BO_TO_DEVICE", "XCL_BO_SYNC_BO_FROM_DEVICE"))
-PAGE = 4096
+PAGE, LINE = 4096, 64
 
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
 
@@ -141,7 +141,8 @@ class Bo:
         assert 0 < size <= self.host.size - offset
         way = direction.name.removeprefix("XCL_BO_SYNC_BO_")
         self.xrt.synced[way] += size
-        part = slice(offset, offset + size)
+        # Whole cache lines go, with what the host has of the bytes beside.
+        part = slice(offset // LINE * LINE, min(-(-(offset + size) // LINE) * LINE, self.host.size))
         if way == "TO_DEVICE":
             self.device[part] = self.host[part]
         else:

@@ -13,6 +13,7 @@ from iron_core.array.fit import fit
 from iron_core.array.kernel import KernelContract
 from iron_core.devices import BUFFER_ALIGNMENT, KIB
 from iron_core.errors import UnsupportedError
+from iron_core.image.array_image import array_image
 from iron_npu.image import core_memory
 from iron_npu.image.core_memory import LOOP, check_linked, cores_of, lay_out
 from iron_npu.image.making import image_of
@@ -53,6 +54,30 @@ def test_what_fits_neither_way_is_refused_by_its_largest_buffers():
     says = r"here: its stack of 2048 bytes and its buffers \(b1: 40000, b0: 20000, b2: 4000\) end at byte 6\d+ of its 65536\. Legal"
     with pytest.raises(UnsupportedError, match=says):
         laid(20000, 40000, 4000, stack=2048)
+
+
+def test_all_buffers_are_named_up_to_four():
+    with pytest.raises(UnsupportedError, match=r"its buffers \(b0: 30000, b1: 30000, b2: 8000, b3: 4000\) end"):
+        laid(30000, 30000, 8000, 4000)
+    with pytest.raises(UnsupportedError, match=r"b2: 8000, b3: 4000, \.\.\.\) end"):
+        laid(30000, 30000, 8000, 4000, 100)
+
+
+def test_an_array_is_laid_out_once_whatever_runs_on_it(monkeypatch):
+    """Of a graph's versions and steps."""
+
+    class Twice(iron.Graph):
+        def body(self, x):
+            return SiLU(SiLU(x))
+
+    compiled = Twice().compile(dev="npu2", backend="null", x=(4096,))
+    compiled.add(x=(8192,))
+    plan = compiled.plan
+    images = [array_image(plan, version.signature) for version in plan.versions]
+    seen = []
+    monkeypatch.setattr(core_memory, "cores_of", lambda array, *rest: seen.append(array))
+    core_memory.check_images(images)
+    assert len(seen) == len({id(step.design.array) for image in images for step in image.steps}) < 4
 
 
 def test_a_stack_that_is_no_multiple_counts_as_it_lies():

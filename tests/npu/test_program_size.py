@@ -35,7 +35,7 @@ def test_what_is_no_elf_is_refused(bad):
         program_bytes(bad)
 
 
-@pytest.mark.parametrize("length", [10, 51, 60, 83])
+@pytest.mark.parametrize("length", [6, 10, 51, 60, 83])
 def test_an_elf_that_is_cut_is_refused(length):
     whole = core_elf((5, 0, 16))
     assert len(whole) == 84

@@ -24,6 +24,7 @@ from iron_npu.errors import (
     UnwrittenOutput,
     WatchdogTimeout,
 )  # fmt: skip
+from iron_npu.runtime import failures
 from iron_npu.runtime.loaded import Handle
 from iron_ops_aie import Copy, ElementwiseAdd, ReLU, SiLU
 
@@ -368,3 +369,11 @@ def test_options_are_checked():
         with pytest.raises(CallError, match=f"{next(iter(wrong))}="):
             NpuBackend(**wrong)
     assert NpuBackend(depth=3) == NpuBackend(depth=3) != NpuBackend()
+
+
+def test_what_xrt_raises_is_an_error_of_the_npu():
+    """And what is one already stays what it is, with its own words."""
+    assert str(failures.raised("x", RuntimeError("odd\nmore"))) == "x: XRT said odd. `dmesg | grep amdxdna` may say more."
+    own = WatchdogTimeout("y")
+    assert failures.raised("x", own) is own
+    assert type(failures.raised("x", RuntimeError("ioctl failed (err=-19): No such device"))) is DeviceLost

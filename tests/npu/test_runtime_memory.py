@@ -91,6 +91,31 @@ def test_a_version_added_later_grows_the_arena_and_keeps_what_is_in_it(xrt, pack
     assert np.asarray(run(vector(0), at=3)).tobytes() == first[0]
 
 
+def test_a_state_written_whole_is_what_the_device_reads(xrt):
+    """The second time too, when the device has what was there before."""
+    run = net()
+    for value in (1, 2):
+        rows = np.full((8, 64), value, bfloat16)
+        run.write("rows", rows)
+        assert run.read("rows").tobytes() == rows.tobytes()
+        run(vector(0), at=0)
+        assert np.array_equal(run.read("rows")[1:], rows[1:])
+
+
+def test_what_nobody_wrote_reads_as_no_number(xrt):
+    """Of intermediate tensors, and of what an arena grows by; what it held stays."""
+    run = net()
+    run.load()
+    memory = executable(run).memory
+    (small,) = memory.banks
+    assert (small.get(0, small.nbytes) == 0xFF).all() and (small.bo.device != 0xFF).all()
+    small.flush()
+    assert (small.bo.device == 0xFF).all()
+    small.put(0, np.arange(8, dtype=np.uint8))
+    large = memory.bank(small.nbytes + 100, small)
+    assert large.get(0, 8).tolist() == [*range(8)] and (large.get(8, large.nbytes - 8) == 0xFF).all()
+
+
 def test_versions_are_one_elf_in_one_context(xrt, builder):
     """What was loaded before goes on in the ELF that has both; the other one's context goes."""
     run = net()

@@ -40,15 +40,15 @@ class Cost:
 
 
 class Clock:
-    """Prices by a rule. least: of every value, with which arrays have something to move."""
+    """Prices by a rule. least: of every value, with which arrays have something to move. most: the largest values."""
 
-    def __init__(self, base=0.0, least=0, **per):
-        self.base, self.least, self.per = base, least, per
+    def __init__(self, base=0.0, least=0, most=(("n", N), ("m", N)), **per):
+        self.base, self.least, self.most, self.per = base, least, dict(most), per
 
     def price(self, image, values=None):
         if any(n < self.least for n in (values or {}).values()):
             raise BoundsError("an array moves at least one tile of every stream.")
-        return Cost(dict(values or {"n": N, "m": N}), self.per, self.base)
+        return Cost(dict(values or self.most), self.per, self.base)
 
 
 def planned(dev="npu2"):
@@ -85,6 +85,8 @@ def test_values_that_are_too_much_together_are_told_together():
         check_time("Rows", imaged(planned()), Clock(n=1000, m=1000))
     with pytest.raises(UnsupportedError, match=r"ends a run after 2 s\. Legal: fewer rows at once"):
         check_time("Rows", imaged(planned()), Clock(base=3e6))
+    with pytest.raises(UnsupportedError, match=r"Legal: a context with n up to 2016, m up to 31, or fewer rows"):
+        check_time("Rows", imaged(planned()), Clock(most={"n": N, "m": 64}, n=500, m=32000))
 
 
 def test_of_a_chain_every_step_is_a_run():

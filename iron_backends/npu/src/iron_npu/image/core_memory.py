@@ -145,7 +145,7 @@ def _program(core: CoreData, kernels: Mapping[str, Kernel]) -> tuple[tuple[str, 
     return tuple(sorted(parts, key=lambda part: -part[1]))
 
 
-def check_program(nbytes: int, there: int, where: str, parts: Iterable[tuple[str, int]] = (), measured: bool = False) -> None:
+def check_program(nbytes: int, there: int, where: str, parts: Iterable[tuple[str, int]], measured: bool) -> None:
     """UnsupportedError for a program that a core does not hold: the linker lets it pass. parts: what an estimate is made of, if that is
     known. measured: did aiecc link it?"""
     if nbytes <= there:
@@ -165,4 +165,4 @@ def check_program(nbytes: int, there: int, where: str, parts: Iterable[tuple[str
 def check_linked(sizes: Mapping[str, int], name: str, dev: str) -> None:
     """`check_program` of cores that aiecc linked: bytes by the core, as `iron_npu.tools.program_size` has them. name: the image's."""
     for core, nbytes in sizes.items():
-        check_program(nbytes, device(dev).program_memory, f"{name} on {dev}: core {core}", measured=True)
+        check_program(nbytes, device(dev).program_memory, f"{name} on {dev}: core {core}", (), True)
