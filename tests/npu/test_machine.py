@@ -272,7 +272,7 @@ def test_no_toolchain(tree, bare):
     assert state == "problem" and says == "no aiecc (mlir-aie): looked in PATH, this Python's folder, the wheel mlir_aie"
     assert "MLIR_AIE_INSTALL_DIR" in fix
     state, says, fix = found["Peano"]
-    assert state == "problem" and says == "no clang++ (Peano): looked in the wheel llvm-aie, nor llvm-objcopy, ld.lld"
+    assert state == "problem" and says == "no clang++ (Peano): looked in the wheel llvm-aie; nor is there llvm-objcopy, ld.lld"
     assert "PEANO_INSTALL_DIR" in fix
     assert found["xclbinutil"][0] == "note" and found["xclbinutil"][1].endswith("xclbins need it")
 
