@@ -334,6 +334,13 @@ def build(session: nox.Session) -> None:
         session.error(str(problems))
 
 
+@nox.session
+def installs(session: nox.Session) -> None:
+    """Source archives, wheels of them, and installs in fresh environments: iron-core alone, with each of the others, all. `-- NAME...`."""
+    session.install("hatchling", "twine>=6", "uv>=0.4")
+    session.run("python", "tests/packaging/installs.py", *session.posargs)
+
+
 #: What each sanitizer adds to the kernels' flags, its library (loaded first of all, for Python itself is built without it), what
 #: it is told, and the tests it watches. Kernels one by one, as older processors run them too, are the address sanitizer's alone:
 #: threads meet in the run loop.

@@ -1,15 +1,17 @@
-"""The wheels of our distributions: built, they hold what a stranger who has nothing else needs to know and to run them."""
+"""Wheels and source archives of our distributions: they hold what a stranger who has nothing else needs to know and to run them."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
+import tarfile
 import zipfile
 from email.message import Message
 from email.parser import Parser
+from pathlib import Path
 
 import pytest
+from packaging.metadata import Metadata
+from packaging.requirements import Requirement
 
 from tests.distributions import DISTRIBUTIONS, ROOT
 
@@ -19,22 +21,40 @@ NAMES = [one.name for one in DISTRIBUTIONS]
 class Wheel:
     """A wheel's files by their path in it, and its metadata."""
 
-    def __init__(self, archive: zipfile.ZipFile) -> None:
-        self.files = {name: archive.read(name) for name in archive.namelist()}
+    def __init__(self, path: Path) -> None:
+        with zipfile.ZipFile(path) as archive:
+            self.files = {name: archive.read(name) for name in archive.namelist()}
         (info,) = {name.partition("/")[0] for name in self.files if ".dist-info/" in name}
         self.info = info
         self.metadata: Message = Parser().parsestr(self.files[f"{info}/METADATA"].decode())
 
 
+def built(kind: str, source: Path, out: Path) -> Path:
+    """A wheel or source archive of a distribution's folder, as its build backend makes it."""
+    pytest.importorskip("hatchling", reason="hatchling, which builds our distributions, is not installed")
+    from hatchling.builders.sdist import SdistBuilder
+    from hatchling.builders.wheel import WheelBuilder
+
+    builder = {"sdist": SdistBuilder, "wheel": WheelBuilder}[kind](str(source))
+    return Path(next(iter(builder.build(directory=str(out), versions=["standard"]))))
+
+
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
     """Every distribution's wheel, by its name."""
-    pytest.importorskip("hatchling", reason="hatchling, which builds our wheels, is not installed")
     out = tmp_path_factory.mktemp("wheels")
-    line = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d"]
+    return {one.name: Wheel(built("wheel", one.path, out)) for one in DISTRIBUTIONS}
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    """Every distribution's source archive, unpacked: the folder in it, by the distribution's name."""
+    out, found = tmp_path_factory.mktemp("sdists"), {}
     for one in DISTRIBUTIONS:
-        subprocess.run([*line, str(out / one.name)], cwd=one.path, check=True, capture_output=True)
-    return {name: Wheel(zipfile.ZipFile(next((out / name).glob("*.whl")))) for name in NAMES}
+        with tarfile.open(built("sdist", one.path, out)) as archive:
+            archive.extractall(out / one.name, filter="data")
+        (found[one.name],) = (out / one.name).iterdir()
+    return found
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -69,3 +89,42 @@ def test_all_of_them_say_the_same_of_themselves(wheels):
     """One version, one licence, one set of authors, addresses and classifiers: each distribution is a part of one project."""
     common = ("Version", "License-Expression", "Author", "Project-URL", "Requires-Python", "Classifier")
     assert len({tuple(tuple(wheel.metadata.get_all(key) or ()) for key in common) for wheel in wheels.values()}) == 1
+
+
+@pytest.mark.parametrize("one", DISTRIBUTIONS, ids=NAMES)
+def test_a_source_archive_holds_the_package_and_what_builds_it(unpacked, one):
+    """The package's files, its project file, readme and licence: no tests, no caches, nothing that was built."""
+    folder = unpacked[one.name]
+    files = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    package = {name for name in files if name.startswith("src/")}
+    source = one.path / "src"
+    assert package == {f"src/{f.relative_to(source).as_posix()}" for f in source.rglob("*") if f.is_file() and "__pycache__" not in f.parts}
+    assert {"pyproject.toml", "README.md", "LICENSE", "PKG-INFO"} <= files
+    assert files - package <= {"pyproject.toml", "README.md", "LICENSE", "PKG-INFO", ".gitignore"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_wheel_of_a_source_archive_is_the_same(wheels, unpacked, name, tmp_path):
+    """To the byte, metadata included: who builds from source has what others install."""
+    assert Wheel(built("wheel", unpacked[name], tmp_path)).files == wheels[name].files
+
+
+@pytest.mark.parametrize("one", DISTRIBUTIONS, ids=NAMES)
+def test_metadata_is_what_an_index_takes(wheels, one):
+    """Every field by its rules; and what is needed has a bound from below, distributions of ours one from above too."""
+    wheel = wheels[one.name]
+    said = Metadata.from_email(wheel.files[f"{wheel.info}/METADATA"], validate=True)
+    assert said.name == one.name and said.description
+    ours = {each.name: each.project["version"] for each in DISTRIBUTIONS}
+    for needed in said.requires_dist or ():
+        signs = {each.operator for each in Requirement(str(needed)).specifier}
+        assert ">=" in signs, needed
+        if needed.name in ours:
+            assert "<" in signs and needed.specifier.contains(ours[needed.name]), needed
+
+
+@pytest.mark.parametrize("one", [one for one in DISTRIBUTIONS if one.offers("lowerings")], ids=lambda one: one.name)
+def test_a_wheel_has_the_headers_of_its_kernels(wheels, one):
+    """Kernels are compiled where they are installed, so their C++ comes along."""
+    headers = [name for name in wheels[one.name].files if name.endswith((".h", ".hpp", ".cpp", ".cc"))]
+    assert headers, sorted(wheels[one.name].files)[:20]

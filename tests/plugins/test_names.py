@@ -106,7 +106,7 @@ def test_lists_show_both(taker, told):
     assert rows["backends", "host", "iron-taker"]["status"] == "shadowed"
     assert rows["backends", "host", "iron-taker"]["detail"].endswith("this one is `iron-taker:host`")
     told_of = told("--help")[1]
-    assert "From iron-sim 2.0.0.\n" in told_of and "iron-taker" not in told_of
+    assert "cases on simulated NPU arrays.\n" in told_of and "iron-taker" not in told_of
 
 
 def test_the_lowering_of_an_operator_is_its_packs_own(site):

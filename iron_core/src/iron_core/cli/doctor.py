@@ -21,6 +21,7 @@ from iron_core.cli.report import RESULTS, write
 from iron_core.cli.table import print_json, print_table
 from iron_core.devices import DEVICES
 from iron_core.errors import CacheError, printable, sentence
+from iron_core.plugins.pins import mismatched, refusal
 from iron_core.plugins.record import OWN, normal
 from iron_core.plugins.registry import registry
 
@@ -96,10 +97,11 @@ def examine() -> dict[str, Any]:
     problems = [
         f"{r.group} {r.name} ({r.owner}) is {r.status}: {sentence(r.detail)}{'' if r.status == 'incompatible' else f' {r.fix}.'}"
         for r in records
-        if r.detail and r.status not in ("denied", "shadowed")
+        if r.detail and r.status not in ("denied", "shadowed") and not refusal(r.distribution)  # mismatched() tells of them once
     ]
     loaded = {r.name for r in records if r.group == "backends" and r.status == "ok"}
     problems += [f"backend {f['name']} is none: {sentence(f['reason'])}" for f in backends if f["broken"] and f["name"] in loaded]
+    problems += mismatched(OWN)
     problems += registry().idle
     problems += wrong
     if not any(f["available"] for f in backends if f["name"] not in ("reference", "null")):

@@ -13,6 +13,7 @@ import attrs
 
 from iron_core.errors import PluginWarning
 from iron_core.plugins import foreign, kinds
+from iron_core.plugins.pins import refusal
 
 #: The groups this iron reads, and the API level it reads of each.
 LEVELS = {
@@ -136,6 +137,9 @@ class Record:
         if self.status in ("failed", "denied", "incompatible"):
             return False
         if self._loaded is _UNSET:
+            if not self.own and (why := refusal(self.distribution)):
+                self.status, self.detail, self.cure = "incompatible", why, "Upgrade one of the two"
+                return False
             start = clock()
             try:
                 with foreign.guarded():
