@@ -167,7 +167,7 @@ class Bench:
             return PROMPT[:count]
         from iron_lm.checkpoints.checkpoint import Checkpoint
         from iron_lm.tasks.gates import passage
-        from iron_lm.text.tokenizer import open_tokenizer
+        from iron_lm.text.opening import open_tokenizer
 
         tokenizer = open_tokenizer(None, Checkpoint.open(self.weights.path("q4_1")))
         assert tokenizer is not None, "a row with a long prompt needs weights with a vocabulary"

@@ -291,7 +291,7 @@ def _saved(mutator: Mutator, rows: dict[str, list[int]], which: float) -> bytes:
 
 def tokenizer_json(mutator: Mutator, folder: Path) -> str:
     """tokenizer.json of each kind of model."""
-    from iron_lm.text.tokenizer import open_tokenizer
+    from iron_lm.text.opening import open_tokenizer
 
     model = seeds.tokenizer_json(mutator.rng.choice(("BPE", "BPE", "Unigram", "WordPiece", "WordLevel")))
     (folder / "tokenizer.json").write_bytes(damaged(mutator, model, seeds.dumped))
@@ -300,7 +300,7 @@ def tokenizer_json(mutator: Mutator, folder: Path) -> str:
 
 def sentencepiece(mutator: Mutator, folder: Path) -> str:
     """tokenizer.model of sentencepiece."""
-    from iron_lm.text.tokenizer import open_tokenizer
+    from iron_lm.text.opening import open_tokenizer
 
     model = seeds.sentencepiece_model(mutator.rng.choice((1, 2)))
     (folder / "tokenizer.model").write_bytes(damaged(mutator, model, seeds.proto_bytes))
@@ -312,7 +312,7 @@ def ranks(mutator: Mutator, folder: Path) -> str:
     import base64
 
     from iron_lm.text import vocabulary
-    from iron_lm.text.tokenizer import open_tokenizer
+    from iron_lm.text.opening import open_tokenizer
 
     words = [bytes([b]) for b in range(256)] + [b"th", b"the", *(b"a" * n for n in range(2, 44))]
     lines = [base64.b64encode(word) + b" %d" % i for i, word in enumerate(words)]
@@ -329,7 +329,7 @@ def ranks(mutator: Mutator, folder: Path) -> str:
 
 def companions(mutator: Mutator, folder: Path) -> str:
     """What lies beside a tokenizer: tokenizer_config.json, special_tokens_map.json, added_tokens.json, generation_config.json."""
-    from iron_lm.text.tokenizer import open_tokenizer
+    from iron_lm.text.opening import open_tokenizer
 
     rng = mutator.rng
     if rng.random() < 0.7:

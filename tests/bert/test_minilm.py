@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import iron_lm
-from iron_lm.text.tokenizer import open_tokenizer
+from iron_lm.text.opening import open_tokenizer
 
 STORED = np.load(Path(__file__).parents[1] / "data" / "minilm.npz")
 

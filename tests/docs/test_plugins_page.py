@@ -44,7 +44,7 @@ def acme(wheel, site):
 
 
 def test_the_page_shows_the_examples_files():
-    """As they are there, and adds a kernel for an operator of Iron's, a command and a device."""
+    """As they are there, and adds a kernel for an operator of Iron's, a command, a device and a tokenizer."""
     shown = [(name, text) for name, text in FILES if (name, text) not in ADDED]
     package = "src/iron_acme"
     assert [name for name, _ in shown] == [
@@ -53,7 +53,7 @@ def test_the_page_shows_the_examples_files():
     for name, text in shown:
         assert text == (EXAMPLE / name).read_text(), name
     added = [name for name, _ in ADDED if name != "pyproject.toml"]
-    assert added == [f"{package}/{name}" for name in ("gemv.h", "gemv_host.py", "command.py", "devices.py")]
+    assert added == [f"{package}/{name}" for name in ("gemv.h", "gemv_host.py", "command.py", "devices.py", "bytes.py")]
 
 
 def test_it_is_listed_without_being_imported(acme, iron_command):
@@ -63,6 +63,7 @@ def test_it_is_listed_without_being_imported(acme, iron_command):
         ("operators", "acme.SquaredReLU"),
         ("lowerings", "host.iron_acme.SquaredReLU"),
         ("lowerings", "host.iron_ops_aie.GEMV"),
+        ("tokenizers", "acme-bytes"),
         ("devices", "acme1"),
         ("models", "acme-tiny"),
         ("formats", "acme.int8"),
@@ -104,6 +105,11 @@ def test_its_device_is_simulated(acme, iron_command):
     """What the page says of it; and it is listed."""
     shown("A device")
     assert "acme1" in iron_command("devices", "list").stdout and "acme1" in iron_command("doctor").stdout
+
+
+def test_its_tokenizer_spells(acme):
+    """What the page says of it."""
+    shown("A tokenizer")
 
 
 def test_its_kernel_of_irons_operator_runs_where_it_is_chosen(acme):

@@ -323,5 +323,5 @@ def test_scanning_imports_nothing():
 
 def test_groups_are_the_ones_of_the_design():
     """Each group this iron reads, with its level."""
-    groups = ["operators", "backends", "lowerings", "models", "checkpoints", "devices", "formats", "commands", "tuners", "plugins"]
-    assert module.LEVELS == dict.fromkeys(groups, 1)
+    groups = ["operators", "backends", "lowerings", "models", "checkpoints", "tokenizers", "devices", "formats", "commands"]
+    assert module.LEVELS == dict.fromkeys([*groups, "tuners", "plugins"], 1)

@@ -93,7 +93,7 @@ def test_a_conversation_in_a_terminal(terminal):
 def test_a_character_cut_by_tokens_is_shown_whole(smollm2):
     """An emoji is several tokens: the stream holds its bytes back until they are a character."""
     from iron_lm.checkpoints.checkpoint import Checkpoint
-    from iron_lm.text.tokenizer import open_tokenizer
+    from iron_lm.text.opening import open_tokenizer
 
     tokenizer = open_tokenizer(None, Checkpoint.open(smollm2))
     ids = tokenizer.encode("a 🦙 b")

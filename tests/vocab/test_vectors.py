@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 
 from iron_lm.checkpoints.checkpoint import Checkpoint
-from iron_lm.text.tokenizer import open_tokenizer
+from iron_lm.text.opening import open_tokenizer
 
 PLACE = Path(os.environ.get("IRON_VOCAB", "."))
 SEPARATOR = "\n__ggml_vocab_test__\n"

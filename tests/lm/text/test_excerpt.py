@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.text.excerpt import Excerpts, listed
-from iron_lm.text.tokenizer import Tokenizer, open_tokenizer
+from iron_lm.text.opening import open_tokenizer
+from iron_lm.text.tokenizer import Tokenizer
 from iron_lm.text.vocabulary import gguf_tokenizer
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=60) | st.text("the andof<|im_start|>0123 \n", max_size=80)

@@ -16,7 +16,7 @@ import pytest
 from iron_core.errors import CheckpointError
 from iron_lm.checkpoints.reading import quietly
 from iron_lm.text import tokenizer_json
-from iron_lm.text.tokenizer import open_tokenizer
+from iron_lm.text.opening import open_tokenizer
 from tests.lm.hostile import refusal
 
 

@@ -18,7 +18,7 @@ from iron_core.errors import LONGEST, CheckpointError, printable
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.reading import reading
 from iron_lm.text import pieces
-from iron_lm.text.tokenizer import open_tokenizer
+from iron_lm.text.opening import open_tokenizer
 from iron_lm.text.vocabulary import merges_of_scores
 from tests.lm.hostile import refusal
 

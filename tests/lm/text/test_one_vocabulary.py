@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.text import vocabulary
-from iron_lm.text.tokenizer import Tokenizer, open_tokenizer
+from iron_lm.text.opening import open_tokenizer
+from iron_lm.text.tokenizer import Tokenizer
 from iron_lm.text.tokenizer_files import tokenizer_files
 
 SPLIT = vocabulary._SPLITS["llama-bpe"]

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from iron_core.errors import CheckpointError
+from iron_lm.text.opening import open_tokenizer
 from iron_lm.text.special_tokens import ENDS, Companions, known_ends
 from iron_lm.text.template import find_template
-from iron_lm.text.tokenizer import Tokenizer, open_tokenizer
+from iron_lm.text.tokenizer import Tokenizer
 
 WORDS = {w: i for i, w in enumerate(["<unk>", "a", "b", "<s>", "</s>"])}
 

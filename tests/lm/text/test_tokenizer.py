@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from iron_core.cache.store import CacheWarning
 from iron_core.errors import CheckpointError, UsageError
 from iron_lm.checkpoints.checkpoint import Checkpoint
-from iron_lm.text import tokenizer as module
-from iron_lm.text.tokenizer import Tokenizer, open_tokenizer
+from iron_lm.text import kinds as module
+from iron_lm.text.opening import open_tokenizer
+from iron_lm.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")

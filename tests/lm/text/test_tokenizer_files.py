@@ -10,8 +10,9 @@ import pytest
 from iron_core.errors import CheckpointError
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.text import tokenizer_files as module
+from iron_lm.text.opening import open_tokenizer
 from iron_lm.text.template import find_template
-from iron_lm.text.tokenizer import Tokenizer, open_tokenizer
+from iron_lm.text.tokenizer import Tokenizer
 from iron_lm.text.tokenizer_files import tokenizer_files
 
 TEXT = "the héap <s> of\ttime</s> 你好 \U0001f642"

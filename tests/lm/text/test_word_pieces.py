@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from iron_core.errors import CheckpointError
-from iron_lm.text.tokenizer import open_tokenizer
+from iron_lm.text.opening import open_tokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "un", "##aff", "##able", "Un", "caf\u00e9", "cafe", "\u4e2d", "\u6587", "<s>", "</s>", ","]
 

@@ -104,6 +104,7 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
     "checkpoints": _has(
         {"sniff": ("path", "head"), "open": ("path",)}, "a reader is a class with sniff(path, head) -> bool and open(path)"
     ),
+    "tokenizers": _has({"open": ("path", "checkpoint")}, "a tokenizer is a class with open(path, checkpoint)"),
     "devices": _device,
     "formats": _format,
     "commands": _command,

@@ -22,6 +22,7 @@ LEVELS = {
     "lowerings": 1,
     "models": 1,
     "checkpoints": 1,
+    "tokenizers": 1,
     "devices": 1,
     "formats": 1,
     "commands": 1,

@@ -41,6 +41,8 @@ class Architecture:
     Config: ClassVar[type[DecoderConfig]] = DecoderConfig
     #: What transformers takes for entries that a config.json of this family leaves out, beside what it takes for any.
     absent: ClassVar[Mapping[str, Any]] = {}
+    #: The entry of `iron.tokenizers.v1` that spells the text of its checkpoints, where they name no other; "": what is beside them.
+    tokenizer: ClassVar[str] = ""
     #: By kind of checkpoint, what names of tensors begin or end with that the model does without.
     ignored: ClassVar[Mapping[str, tuple[str, ...]]] = IGNORED
 

@@ -35,8 +35,9 @@ from iron_lm.parts.encoder import Encoder
 from iron_lm.parts.fused_product import fused_by
 from iron_lm.process import fits, in_words
 from iron_lm.run import Run
+from iron_lm.text.opening import apart, open_tokenizer
 from iron_lm.text.template import ChatTemplate, find_template
-from iron_lm.text.tokenizer import Tokenizer, open_tokenizer
+from iron_lm.text.tokenizer import Tokenizer
 
 #: Tokens a prompt chunk has, unless the context is shorter or a part gains by more, and of which multiples chunks begin at.
 CHUNK = 64
@@ -183,10 +184,10 @@ def load(
     with reading(checkpoint.path):
         loaded = _loaded(checkpoint, family, dtype, activations, quantized, max_seq_len, prefill_chunk)
     loaded = adapted(loaded, lora)
-    opened = open_tokenizer(tokenizer, checkpoint)
+    opened = open_tokenizer(tokenizer, checkpoint, family.tokenizer)
     if opened is not None:
         opened.limit = loaded.config.vocab_size
-    return attrs.evolve(loaded, tokenizer=opened, beside=None if tokenizer is None else Path(tokenizer))
+    return attrs.evolve(loaded, tokenizer=opened, beside=apart(tokenizer))
 
 
 def _loaded(
@@ -322,8 +323,7 @@ def random(
     weights = _filling(parts, rest, run, asked, None, family, config)
     stored = f"random {kept}" if not quantized else f"random {quantizing.kept_line(parts, exact, rest)}"
     opened = open_tokenizer(tokenizer) if tokenizer else None
-    beside = None if tokenizer is None else Path(tokenizer)
-    return Loaded(family, config, run, weights, exact, opened, None, context, stored, beside=beside)
+    return Loaded(family, config, run, weights, exact, opened, None, context, stored, beside=apart(tokenizer))
 
 
 def _random_blocks(
@@ -341,5 +341,5 @@ def _random_blocks(
     dense = Dense(np.dtype(np.float32))
     fills = {path: len(shape) > 1 and shape[-1] % format.block[1] == 0 for path, shape in shapes.items()}
     weights = drawn({path: (shape, format if fills[path] else dense) for path, shape in shapes.items()}, seed)
-    opened, beside = (open_tokenizer(tokenizer), Path(tokenizer)) if tokenizer else (None, None)
-    return Loaded(family, config, run, weights, weights, opened, None, context, f"random {format.name}", beside=beside)
+    opened = open_tokenizer(tokenizer) if tokenizer else None
+    return Loaded(family, config, run, weights, weights, opened, None, context, f"random {format.name}", beside=apart(tokenizer))

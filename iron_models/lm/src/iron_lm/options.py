@@ -42,8 +42,9 @@ def _groups() -> dict[str, list[click.Option]]:
             option(["--checkpoint"], metavar="FILE|FOLDER",
                 help="Weights: a .safetensors or pytorch_model.bin file, its folder or index, a .gguf file, or Meta's folder "
                 "(params.json)."),
-            option(["--tokenizer"], metavar="FILE|FOLDER",
-                help="A tokenizer.json, tokenizer.model or GGUF, or the folder of one of the first two. Default: the checkpoint's own."),
+            option(["--tokenizer"], metavar="FILE|FOLDER|NAME",
+                help="A tokenizer.json, tokenizer.model or GGUF, the folder of one of the first two, or a name (or NAME=FILE) of "
+                "`iron plugins list --group tokenizers`. Default: the checkpoint's own."),
             option(["--lora"], multiple=True, metavar="PATH[=SCALE]",
                 help="A LoRA adapter: PEFT's folder, or a GGUF for a GGUF; may be repeated. SCALE multiplies what it adds. Default: 1."),
             option(["--reader"], metavar="NAME",

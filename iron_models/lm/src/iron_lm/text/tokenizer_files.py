@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from iron_core.errors import CheckpointError
-from iron_lm.text.tokenizer import Tokenizer, open_tokenizer
+from iron_lm.text.kinds import Gguf
+from iron_lm.text.tokenizer import Tokenizer
 from iron_lm.text.vocabulary import gguf_tokenizer
 
 #: What they are called.
@@ -25,7 +26,7 @@ def tokenizer_files(checkpoint: Any) -> dict[str, bytes]:
     """By name, those that a checkpoint has, or that hold what a GGUF says; {} where it has no vocabulary. CheckpointError for a
     vocabulary that makes no tokenizer."""
     if checkpoint.kind == "gguf":
-        tokenizer = open_tokenizer(None, checkpoint)
+        tokenizer = Gguf.open(None, checkpoint)
         return {} if tokenizer is None else _made(checkpoint, tokenizer)
     folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
     return {name: _read(folder / name) for name in TOKENIZER_FILES if (folder / name).is_file()}
