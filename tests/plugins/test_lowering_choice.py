@@ -10,6 +10,7 @@ import pytest
 import iron_core as iron
 from iron_core import OperatorImage, Profile
 from iron_core.declare.formats import as_format
+from iron_core.devices import device
 from iron_core.errors import CallError, PluginError, UsageError
 from iron_core.plugins.registry import registry
 from iron_host.backend import HostBackend
@@ -386,3 +387,27 @@ def test_another_choice_is_another_compiled_graph(acme, monkeypatch):
     assert graph.compile(x=shape, backend="host") is theirs
     monkeypatch.delenv("IRON_LOWERINGS")
     assert graph.compile(x=shape, backend="host") is plain
+
+
+def test_what_is_tuned_of_a_chosen_lowering_is_kept_for_it_alone(acme, monkeypatch, tmp_path):
+    """A figure and a setting of the one are none of the other's, though operator and tunables are the same."""
+    from iron_core.cache.keys import digest
+    from iron_host import tuned
+    from iron_tuner import profiles
+    from iron_tuner.settings import Settings
+
+    real = tuned.key
+    monkeypatch.setattr(tuned, "key", lambda threads: digest(str(tmp_path), real(threads)))
+    op, backend = GEMV(M=8, K=64, T=F32), HostBackend(threads=2)
+    ours = Settings(op, device("host"), backend).at({"grain": 1 << 20})
+    monkeypatch.setenv("IRON_LOWERINGS", "host.GEMV=iron-acme")
+    theirs = Settings(op, device("host"), backend).at({"grain": 1 << 20})
+    assert ours is not None and theirs is not None and ours.key != theirs.key
+    kept = Profile()
+    profiles.add(kept, theirs, "host")
+    assert kept.entries[0].give == {"host.grain": 1 << 20, "host.lowering": "iron-acme"}
+    backend.keep(kept, device("host"))
+    assert f"tuned: grain={1 << 20}" in OperatorImage(op, backend=backend).explain()
+    monkeypatch.delenv("IRON_LOWERINGS")
+    made = OperatorImage(op, backend=backend)
+    assert "tuned:" not in made.explain() and ran(made.image) == {"matmul"}, "and chooses nothing by itself"

@@ -9,7 +9,7 @@ from typing import Any
 
 from iron_core.cache.keylock import locked
 from iron_core.declare.field import AutoField, DTypeField
-from iron_core.declare.profile import Profile
+from iron_core.declare.profile import LOWERING, Profile
 from iron_core.devices import Device
 from iron_core.files import writable
 from iron_tuner.settings import Variant
@@ -34,6 +34,8 @@ def add(profile: Profile, variant: Variant, backend: str) -> None:
     """An entry for a setting: its operator's shape, and what it gives. A setting with nothing to choose makes none."""
     base = variant.op.base
     given = {f"{backend}.{name}" if variant.lowered else name: value for name, value in variant.tunables.items()}
+    if given and variant.distribution:
+        given[f"{backend}.{LOWERING}"] = variant.distribution
     if given:
         match = matched(base)
         profile.entries = [one for one in profile.entries if (one.operator, one.match) != (type(base), match)]

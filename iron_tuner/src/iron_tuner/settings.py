@@ -34,12 +34,15 @@ class Variant:
     lowered: bool = False
     members: Mapping[str, int] = attrs.field(factory=dict)
     compared: Mapping[str, int] | None = None
+    #: Of a lowering that was chosen among several, whose it is.
+    distribution: str = ""
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """What it is: equal keys are the same design, or the same kernel call."""
         if self.lowered or not self.dev.is_npu:
-            return (contract_key(self.op), tuple(sorted((k, canonical(v)) for k, v in self.tunables.items() if self.lowered)))
+            given = tuple(sorted((k, canonical(v)) for k, v in self.tunables.items() if self.lowered))
+            return (contract_key(self.op), given, *filter(None, (self.distribution,)))
         return design_key(self.resolved)
 
     @cached_property
@@ -97,6 +100,7 @@ class Settings:
         self.op, self.dev, self.members, self.compared = op, dev, dict(members or {}), compared
         one = None if dev.is_npu else taken(backend.name, op, dev.name)
         self.lowering = None if one is None else one.lowering
+        self._distribution = "" if one is None or one.default else one.record.distribution
         self._backend = backend
         found: Mapping[str, tuple[Any, ...]]
         if dev.is_npu:
@@ -156,7 +160,7 @@ class Settings:
                 self.lowering.tunables(self.op, self.dev.name, tunables)
         except IronError:
             return None
-        return Variant(self.op, self.op, self.dev, dict(tunables), True, self.members, self.compared)
+        return Variant(self.op, self.op, self.dev, dict(tunables), True, self.members, self.compared, self._distribution)
 
     def __iter__(self) -> Iterator[Variant]:
         yield self.default

@@ -23,7 +23,6 @@ from iron_core.cache.keys import digest
 from iron_core.cache.store import Cache, optional
 from iron_core.declare.profile import Entry, Profile, active_profile, catalog_name
 from iron_core.errors import BackendUnavailable, CallError, IronError, printable
-from iron_core.lowering import Lowering
 from iron_core.lowering.registry import Asked
 from iron_core.plugins.record import normal
 from iron_core.plugins.registry import registry
@@ -87,12 +86,14 @@ class Kept:
                     self.left(cls, error)
         return self._profiles[cls]
 
-    def lowered(self, op: Any, lowering: Lowering) -> dict[str, Any]:
-        """What is kept for an operator's lowering; nothing where its entries contradict each other, or give what it does not take."""
+    def lowered(self, op: Any, one: Asked) -> dict[str, Any]:
+        """What is kept for the lowering that takes an operator; nothing where its entries contradict each other, or give what it does not
+        take."""
         try:
-            found = self.of(type(op.base)).lowered("host", op)
-            if found:
-                lowering.tunables(op, "host", found)
+            profile = self.of(type(op.base))
+            found = profile.lowered("host", op) if one.lowering is not None and _means(profile, op, one) else {}
+            if found and one.lowering is not None:
+                one.lowering.tunables(op, "host", found)
             return found
         except IronError as error:
             self.left(type(op.base), error)
@@ -185,14 +186,16 @@ class Given:
         self.kept, self.active = kept, active_profile()
 
     def __call__(self, op: Any, one: Asked) -> dict[str, Any]:
-        """The tunables given to the lowering that takes this operator: what is kept is for the one whose name it is, what a profile gives
-        for the one that it chooses, if it does. CallError for one of the active profile's that it does not take."""
-        found = self.kept.lowered(op, one.lowering) if one.default and one.lowering is not None else {}
-        if self.active is None:
-            return found
-        meant = self.active.lowering("host", op)
-        theirs = one.default if meant is None else normal(meant) == normal(one.record.distribution)
-        return found | self.active.lowered("host", op) if theirs else found
+        """The tunables given to the lowering that takes this operator, of entries that mean it. CallError for one of the active profile's
+        that it does not take."""
+        found = self.kept.lowered(op, one)
+        return found | self.active.lowered("host", op) if self.active is not None and _means(self.active, op, one) else found
+
+
+def _means(profile: Profile, op: Any, one: Asked) -> bool:
+    """Are a profile's tunables for this lowering: the one that it chooses, or, where it chooses none, the one whose name it is?"""
+    chosen = profile.lowering("host", op)
+    return one.default if chosen is None else normal(chosen) == normal(one.record.distribution)
 
 
 def said(given: Mapping[str, Any]) -> str:
