@@ -42,6 +42,67 @@ def test_a_binary_is_told_from_what_runs_by_its_reference(iron):
         assert f"lowerings: {words}" in iron("operators", "show", name)[1]
 
 
+def rows(iron, *argv):
+    """(backend, device) -> the row that says who takes an operator."""
+    return {(row["backend"], row["device"]): row for row in json.loads(iron("operators", "show", *argv, "--json")[1])["takers"]}
+
+
+def test_show_says_who_takes_an_operator_device_by_device(iron):
+    """By what; or why not, with the rule and what would be legal. Backends that run nothing are not asked."""
+    found = rows(iron, "GEMM", "M=300", "K=512", "N=512")
+    assert {("host", "host"), ("sim", "npu1"), ("sim", "npu2"), ("npu", "npu1"), ("npu", "npu2")} <= set(found)
+    assert not any(backend == "null" for backend, _ in found)
+    assert found["host", "host"]["takes"] and found["host", "host"]["how"].startswith("kernel")
+    for dev, legal in (("npu1", "256 or 320"), ("npu2", "288 or 320")):
+        refused = found["sim", dev]
+        assert not refused["takes"] and refused["how"] == found["npu", dev]["how"]
+        assert refused["how"].startswith("GEMM: M=300;") and refused["how"].endswith(f"Nearest legal M: {legal}.")
+    assert found["sim", "npu1"]["case"] == "", "of the fields that are given"
+
+
+def test_without_fields_it_is_asked_for_test_cases(iron):
+    """Of the first that is taken; a table's rows are the same."""
+    found = rows(iron, "flm.DequantBFP")
+    assert found["sim", "npu2"] == {
+        "backend": "sim", "device": "npu2", "takes": True, "case": "N64-K512", "how": "array of 4 cores and 8 fifos",
+    }  # fmt: skip
+    assert not found["sim", "npu1"]["takes"] and "no block floating point" in found["sim", "npu1"]["how"]
+    text = re.sub(" +", " ", iron("operators", "show", "flm.DequantBFP")[1])
+    assert "sim npu2 yes N64-K512 array of 4 cores and 8 fifos" in text and "sim npu1 no N64-K512 DequantBFP: dev=npu1" in text
+
+
+def test_one_device_may_be_asked_about(iron):
+    """A column variant too; the CPU's backends answer beside it."""
+    found = rows(iron, "SiLU", "size=4096", "--dev", "npu2_1col")
+    assert {dev for _, dev in found} == {"host", "npu2_1col"} and found["sim", "npu2_1col"]["how"] == "array of 1 cores and 2 fifos"
+    status, out, err = iron("operators", "show", "GEMM", "M=300", "K=512", "N=512", "--dev", "npu2")
+    assert status == 0 and "Nearest legal M: 288 or 320" in re.sub(r"\s+", " ", out) and "cores      " not in out, err
+
+
+def test_a_backend_that_does_not_load_is_told(iron, site):
+    """In its row, beside those that do."""
+    site.add("iron-odd", entries={"iron.backends.v1": {"odd": "odd:Odd"}}, modules={"odd.py": "raise ValueError('no room')"})
+    found = rows(iron, "SiLU", "size=4096")
+    assert not found["odd", "-"]["takes"] and "no room" in found["odd", "-"]["how"] and found["sim", "npu2"]["takes"]
+
+
+def test_show_prints_mlir(iron):
+    """Of the array and its sequence, as the backend that builds them prints it; on its first device, or on one that is named."""
+    status, out, _ = iron("operators", "show", "SiLU", "size=4096", "--mlir", "--dev", "npu1")
+    assert status == 0 and out.startswith("module {\n  aie.device(npu1)") and "aie.runtime_sequence" in out
+    facts = json.loads(iron("operators", "show", "SiLU", "--mlir", "--json")[1])
+    assert facts["device"] in ("npu1", "npu2") and facts["mlir"].startswith("module {")
+    status, _, err = iron("operators", "show", "GEMM", "M=300", "K=512", "N=512", "--mlir", "--dev", "npu2")
+    assert status == 2 and "Nearest legal M: 288 or 320" in err
+    assert "npu prints nothing for dev=host. Legal: npu" in iron("operators", "show", "SiLU", "--mlir", "--dev", "host")[2]
+
+
+def test_without_a_backend_that_prints_it_says_so(iron, monkeypatch):
+    monkeypatch.setattr("iron_core.backends.choose.names", lambda: ("host", "sim"))
+    status, _, err = iron("operators", "show", "SiLU", "--mlir")
+    assert status == 2 and "no backend that is installed prints what it makes of an operator; iron-npu's prints MLIR." in err
+
+
 def test_every_operator_can_be_shown(iron):
     """Nothing in the catalog's declarations is beyond the table."""
     for entry in json.loads(iron("operators", "list", "--json")[1]):

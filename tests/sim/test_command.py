@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -37,15 +38,26 @@ def test_a_table_of_one_operator(capsys):
     assert main(["SiLU", "--dev", "npu1"]) == 0
     out = capsys.readouterr().out
     assert "size4096" in out and "0 of 4096" in out
-    assert "refused: SiLU: size=1000" in out
-    assert "5 simulated, 6 refused, 0 failed" in out
+    assert "5 simulated, 6 refused, 0 failed" in out and "size1000" not in out
+    assert main(["SiLU", "--dev", "npu1", "--refused"]) == 0
+    assert re.search(r"^SiLU +size1000 +npu1 +SiLU: size=1000 is not", capsys.readouterr().out, re.M)
 
 
 def test_refusals_are_counted_by_their_rule(capsys):
-    """In a table of their own."""
-    assert main(["SiLU", "--dev", "npu1,npu2"]) == 0
+    """In a table of their own, with the operators and devices that they are of."""
+    assert main(["SiLU", "RoPE", "--dev", "npu1,npu2"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "10       T=..; its array computes on bfloat16." in lines
+    assert "16       SiLU, RoPE on npu1, npu2  T=..; its array computes on bfloat16." in lines
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+def test_the_tables_are_within_the_width(capsys, monkeypatch, columns):
+    """That of the terminal, or of COLUMNS; rules go on in further lines, long names are cut."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(["SiLU", "--dev", "npu1,npu2", "--refused"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= columns
+    assert re.search(r"size=\.\. is not whole\s+lines of\s", out)
 
 
 def test_a_device_of_fewer_columns_may_refuse_what_a_whole_one_takes(capsys):
@@ -56,9 +68,10 @@ def test_a_device_of_fewer_columns_may_refuse_what_a_whole_one_takes(capsys):
     assert "4 simulated, 0 refused, 0 failed" in capsys.readouterr().out
 
 
-def test_the_extensive_cases_sweep_columns_and_channels(capsys):
+def test_the_extensive_cases_sweep_columns_and_channels(capsys, monkeypatch):
     """Each count that this device's shims feed is simulated; wider ones are refused by the count that is legal."""
-    assert main(["SiLU", "--dev", "npu1", "--extensive"]) == 0
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert main(["SiLU", "--dev", "npu1", "--extensive", "--refused"]) == 0
     lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines() if line.startswith("SiLU")}
     for columns in (1, 2, 3, 4, 6, 8):
         for channels in (1, 2):

@@ -139,6 +139,9 @@ def test_folded_equals_unfolded(dev):
     text = folded.explain()
     for fold in ("silu0 into the finish of gemv0", "elementwiseadd0 into the finish of gemv1", "silu1 into the finish of elementwiseadd0"):
         assert f"  fold       {fold}: saves 1 step\n" in text
+    lines = {line.split()[0]: line for line in text.splitlines() if "(" in line}
+    assert lines["silu0"].endswith("  folded into the finish of gemv0") and lines["gemv0"].endswith(" fifos, with silu0 folded in")
+    assert "fold" not in plain.explain().replace("unfold", "")
     assert "  runs       2 steps: 5 of the graph, 3 folded away\n  designs    2, of 2 arrays\n" in text
     assert "  runs       5 steps: 5 of the graph\n  designs    5, of 5 arrays\n" in plain.explain()
     entries = re.findall(r"  entries    (\d.*)", text), re.findall(r"  entries    (\d.*)", plain.explain())
@@ -192,7 +195,14 @@ def test_what_did_not_fold_says_why():
 
     text = Sum().compile(x=(64, 64), backend="sim", dev="npu2", fold=True).explain()
     assert "no fold    elementwiseadd0 into the finish of gemm0: GEMM: a finish of ElementwiseAdd has further inputs" in text
-    assert "  fold  " not in text
+    assert "  fold  " not in text and "  no fold    sim took none of 1:\n" in text
+
+    class Alone(iron.Graph):
+        def body(self, x):
+            return SiLU(x)
+
+    text = Alone().compile(x=(64,), backend="sim", dev="npu2", fold=True).explain()
+    assert "  no fold    no step of this graph may be folded into another." in text
 
 
 @pytest.mark.parametrize("dev", DEVICES)

@@ -96,6 +96,13 @@ class NpuBackend(Backend):
 
         return array_accepts(fold, dev)
 
+    def printed(self, op: Any, dev: str) -> str:
+        """MLIR of the `aie` and `aiex` dialects: one device with the operator's array and its sequence."""
+        from iron_core.array.build import build
+        from iron_npu.mlir.printer import print_design
+
+        return print_design(build(op, dev).design).text
+
     def compile(
         self, plan: Plan, signature: Signature, coresident: Iterable[Pack] = (), feeds: Signature | None = None
     ) -> CompiledVersion:

@@ -17,11 +17,11 @@ from iron_core.devices import device
 from iron_core.errors import IronError, UnsupportedError
 from iron_core.plugins.registry import labelled
 from iron_sim.catalog import Outcome, outcomes
-from iron_sim.refusals import by_rule
+from iron_sim.refusals import by_rule, rule
 from iron_sim.timing.cases import Timing, timings
 
 TIMES = ("operator", "case", "device", "columns", "cores", "us", "load us", "busiest")
-HEADERS = ("operator", "case", "device", "columns", "cores", "tiles", "differs from tiles", "max |err|", "of its gate", "")
+HEADERS = ("operator", "case", "device", "columns", "cores", "tiles", "differ", "max |err|", "of gate", "")
 
 
 def main(argv: list[str]) -> int:
@@ -36,6 +36,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--extensive", action="store_true", help="the cases beyond the default suite too: every count of columns")
     parser.add_argument("--time", action="store_true", help="how long they take on the clock, in place of what they compute")
+    parser.add_argument("--refused", action="store_true", help="list the cases that no array takes too, each with its reason")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     args = parser.parse_args(argv)
     if args.json:
@@ -60,15 +61,28 @@ def main(argv: list[str]) -> int:
     if args.json:
         print_json({"seed": args.seed, "rows": [attrs.asdict(one) for one in found], "refusals": refusals})
     else:
-        print_table(HEADERS, [_cells(one) for one in found])
+        if ran:
+            print_table(HEADERS, [_cells(one) for one in ran], fit=("tiles", "columns", "case"))
         if refusals:
             print()
-            print_table(("refused", "by the rule"), [[str(count), said] for said, count in refusals.items()])
+            rows = [[str(count), _whose(found, said), said] for said, count in refusals.items()]
+            print_table(("refused", "of", "by the rule"), rows, fit=("of",))
+        if refusals and args.refused:
+            print()
+            rows = [[one.operator, one.case, one.dev, one.refused] for one in found if one.refused]
+            print_table(("operator", "case", "device", "refused"), rows, fit=("case",))
         print(f"\n{len(ran)} simulated, {len(found) - len(ran)} refused, {sum(bool(one.failure) for one in ran)} failed")
         for one in ran:
             if one.failure:
                 print(f"{one.operator} {one.case} on {one.dev}: {one.failure}")
     return 1 if not ran or any(one.failure for one in ran) else 0
+
+
+def _whose(found: list[Outcome], said: str) -> str:
+    """The operators and devices that a rule refused."""
+    of = [one for one in found if one.refused and rule(one.refused) == said]
+    names = dict.fromkeys(one.operator for one in of)
+    return f"{', '.join(list(names)[:3])}{' ...' if len(names) > 3 else ''} on {', '.join(sorted({one.dev for one in of}))}"
 
 
 def _timed(classes: list[Any], devices: list[str], extensive: bool, as_json: bool) -> int:
@@ -79,7 +93,7 @@ def _timed(classes: list[Any], devices: list[str], extensive: bool, as_json: boo
     if as_json:
         print_json({"rows": [attrs.asdict(one) for one in found]})
     else:
-        print_table(TIMES, [_time(one) for one in ran])
+        print_table(TIMES, [_time(one) for one in ran], fit=("case",))
         print(f"\n{len(ran)} simulated, {len(found) - len(ran)} refused")
     return int(not ran)
 
@@ -90,8 +104,6 @@ def _time(one: Timing) -> list[str]:
 
 
 def _cells(one: Outcome) -> list[str]:
-    if one.refused:
-        return [one.operator, one.case, one.dev, "-", "-", "-", "-", "-", "-", f"refused: {one.refused}"]
     state = "FAILED" if one.failure else f"{one.seconds:.2f} s"
     return [
         one.operator, one.case, one.dev, str(one.columns), str(one.cores), one.tiles, f"{one.bits} of {one.compared}",

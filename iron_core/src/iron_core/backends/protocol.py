@@ -72,6 +72,15 @@ class TakesDevices(Protocol):
 
 
 @runtime_checkable
+class Printing(Protocol):
+    """A Backend that writes what it makes of an operator, for `iron operators show --mlir`."""
+
+    def printed(self, op: Any, dev: str) -> str:
+        """The text for one operator alone on a device that it takes, in the language that it hands to its tools. An error of
+        `iron_core.errors` where no array takes the operator."""
+
+
+@runtime_checkable
 class Restoring(Protocol):
     """A Backend whose images are data of `image_class` that another process may load: the cache keeps them beside versions, and a warm
     start neither asks what is supported nor compiles."""

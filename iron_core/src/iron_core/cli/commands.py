@@ -240,20 +240,24 @@ def operators_list(load: bool, as_json: bool) -> None:
 @operators.command("show")
 @click.argument("name")
 @click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...")
-@click.option("--dev", metavar="NAME", help="Say too what its array is on this device.")
+@click.option("--dev", metavar="NAME", help="For this device alone, and say too what its array is there.")
+@click.option("--mlir", is_flag=True, help="Print the MLIR of that array and its sequence, alone.")
 @click.option("--html", "page", is_flag=False, flag_value="", metavar="[FILE]", help="Draw that array into a page. Default: NAME.html.")
 @click.option("--open", "opened", is_flag=True, help="... and open it in a browser.")
 @_json
 @_verbose
-def operators_show(name: str, fields: tuple[str, ...], dev: str | None, page: str | None, opened: bool, as_json: bool) -> None:
-    """What an operator computes: its fields, operands and who has a kernel for it; with --dev, where its array's cores are, and with
-    --html the picture of that: tiles, fifos and their paths.
+def operators_show(
+    name: str, fields: tuple[str, ...], dev: str | None, mlir: bool, page: str | None, opened: bool, as_json: bool
+) -> None:
+    """What an operator computes: its fields and operands, and of each backend and device whether it takes it, by what, or why not; with
+    --dev, where its array's cores are, and with --html the picture of that: tiles, fifos and their paths.
 
-    NAME is an operator's, DISTRIBUTION:NAME, or FILE.py:CLASS. Without fields the array is that of its first test case that has one.
+    NAME is an operator's, DISTRIBUTION:NAME, or FILE.py:CLASS. Without fields each backend is asked for its test cases in turn, and the
+    array is that of the first that has one.
     """
     from iron_core.cli import operators as at_work
 
-    at_work.show(name, fields, dev=dev, page=page, opened=opened, as_json=as_json)
+    at_work.show(name, fields, dev=dev, page=page, opened=opened, mlir=mlir, as_json=as_json)
 
 
 @operators.command("run")

@@ -15,6 +15,7 @@ import click
 from iron_core.cli.files import in_file, member
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
+from iron_core.cli.takers import printing, takers
 from iron_core.declare.identity import label
 from iron_core.errors import CallError, IronError, UsageError, printable
 from iron_core.plugins.registry import labelled, registry
@@ -38,16 +39,36 @@ def find(name: str) -> Any:
 
 
 def show(
-    name: str, fields: tuple[str, ...] = (), *, dev: str | None = None, page: str | None = None, opened: bool = False, as_json: bool
+    name: str,
+    fields: tuple[str, ...] = (),
+    *,
+    dev: str | None = None,
+    page: str | None = None,
+    opened: bool = False,
+    mlir: bool = False,
+    as_json: bool,
 ) -> None:
-    """Print an operator's declaration, and what it is on a device's array; or draw that. page: the file, "" for one of its name."""
+    """Print an operator's declaration, who takes it, and what it is on a device's array; or draw that, or print its MLIR.
+    page: the file, "" for one of its name."""
     cls = find(name)
     if page is not None or opened:
         _draw(cls, fields, dev, page, opened)
         return
+    if mlir:
+        _print(cls, fields, dev, as_json)
+        return
     facts = describe(cls)
-    if fields or dev is not None:
-        facts["array"] = _placed(cls, fields, dev).explain(dev)
+    if cls.binary is None:
+        given = None
+        if fields:
+            with labelled(cls, "to make an operator of these fields"):
+                given = built(cls, fields)
+        facts["takers"] = takers(cls, given, dev)
+    if dev is not None:
+        taken = [row for row in facts.get("takers", ()) if row["device"] == dev]
+        placed = _placed(cls, fields, dev)
+        if not taken or any(row["takes"] for row in taken if row["backend"] != "reference"):
+            facts["array"] = placed.explain(dev)
     if as_json:
         print_json(facts)
         return
@@ -61,6 +82,11 @@ def show(
     click.echo(f"\nper-call numbers: {', '.join(facts['numbers']) or 'none'}")
     alone = "none; it runs by its reference" if cls.binary is None else "none; it is a binary, which an NPU runs"
     click.echo(f"lowerings: {', '.join(facts['lowerings']) or alone}")
+    if "takers" in facts:
+        click.echo()
+        names = ("backend", "device", "takes", *(() if fields else ("case",)), "how")
+        rows = [[{True: "yes", False: "no"}.get(row[name], row[name]) for name in names] for row in facts["takers"]]
+        print_table((*names[:2], "takes it", *names[3:-1], "how, or why not"), rows, fit=("case",))
     if "array" in facts:
         click.echo(f"\n{facts['array']}")
 
@@ -79,6 +105,20 @@ def _placed(cls: Any, fields: tuple[str, ...], dev: str | None) -> Any:
             op.explain(dev)
             return op
     return ops[0] if ops else built(cls, fields)
+
+
+def _print(cls: Any, fields: tuple[str, ...], dev: str | None, as_json: bool) -> None:
+    from iron_core.devices import current_device
+
+    backend = printing(dev)
+    current = current_device()
+    chosen = dev or (current.name if current is not None and current.is_npu else backend.devices()[0])
+    op = _placed(cls, fields, chosen)
+    text = backend.printed(op, chosen)
+    if as_json:
+        print_json({"operator": cls.__name__, "fields": shown(op), "device": chosen, "mlir": text})
+    else:
+        click.echo(text, nl=not text.endswith("\n"))
 
 
 def _draw(cls: Any, fields: tuple[str, ...], dev: str | None, page: str | None, opened: bool) -> None:

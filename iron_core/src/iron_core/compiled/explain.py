@@ -9,6 +9,7 @@ from iron_core.declare.affine import Affine
 from iron_core.declare.identity import contract_key
 from iron_core.devices import device
 from iron_core.errors import UnsupportedError
+from iron_core.graph.fold import Fold
 from iron_core.graph.signature import describe_signature
 from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.packs import short_name
@@ -44,6 +45,7 @@ def explain(program: Program) -> str:
             lines += [f"  lowering   {line}" for line in chosen(program.plan.backend, program.plan.dev, version)]
         for fold in version.folds:
             lines.append(f"  fold       {fold}: saves 1 step")
+        lines += [f"  no fold    {version.unfolded}"] if version.unfolded else []
         lines += [f"  no fold    {fold}: {rule}" for fold, rule in version.refused]
         lines += _image(program, version)
         decided = program.versions[version.signature].decided
@@ -59,14 +61,25 @@ def _steps(program: Program, version: VersionPlan) -> list[str]:
     how: dict[Any, str] = {}
     lines = []
     width = max((len(step.name) for step in version.steps), default=0)
+    gone = {fold.gone: f"folded {str(fold).removeprefix(fold.gone).lstrip()}" for fold in version.folds}
     for step in version.steps:
+        if step.name in gone:
+            lines.append(f"  {step.name:<{width}}  {step.op!r}  {gone[step.name]}")
+            continue
         key = contract_key(step.op)
         if key not in how:
             how[key] = getattr(program.backend.supports(step.op, program.plan.dev), "how", "") or "as declared"
         otherwise = getattr(program.versions[version.signature].image, "otherwise", None) or {}
         follows = ", ".join(f"{binding.member}={binding.expression!r}" for binding in step.bindings)
-        lines.append(f"  {step.name:<{width}}  {step.op!r}  {otherwise.get(step.name) or how[key]}{f'  [{follows}]' if follows else ''}")
+        taken = ", ".join(fold.gone for fold in version.folds if step.name in _into(fold))
+        said = f"{otherwise.get(step.name) or how[key]}{f', with {taken} folded in' if taken else ''}"
+        lines.append(f"  {step.name:<{width}}  {step.op!r}  {said}{f'  [{follows}]' if follows else ''}")
     return lines
+
+
+def _into(fold: Fold) -> tuple[str, ...]:
+    """The steps that a fold's own is computed by."""
+    return fold.consumers if fold.kind == "prologue" else (fold.producer,)
 
 
 def chosen(backend: str, dev: str, version: VersionPlan) -> list[str]:

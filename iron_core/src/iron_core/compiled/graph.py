@@ -141,11 +141,13 @@ class CompiledGraph(Planned, Pictured):
             decided = narrowing.narrowed(asked)
         return draft(decided.traced, decided.folds, _refusals(refused, decided.folds)), decided
 
-    def _folds(self, traced: TracedGraph) -> tuple[list[Fold], list[tuple[str, str]]]:
-        """Those the backend takes, and per step that no fold took, why not: (fold, rule)."""
+    def _folds(self, traced: TracedGraph) -> tuple[list[Fold], list[tuple[str, str]], str]:
+        """Those the backend takes; per step that no fold took, why not: (fold, rule); and where there is none at all, that."""
         refused: list[tuple[Fold, str]] = []
         taken = choose_folds(traced, self._accepts(refused))
-        return taken, _refusals(refused, taken)
+        why = _refusals(refused, taken)
+        none = f"{self.backend.name} took none of {len(why)}:" if why else "no step of this graph may be folded into another."
+        return taken, why, "" if taken else none
 
     def _accepts(self, refused: list[tuple[Fold, str]]) -> Callable[[Fold], bool]:
         """Does the backend take a fold? Those that it does not are noted with its rule."""
@@ -155,7 +157,9 @@ class CompiledGraph(Planned, Pictured):
                 answer = self.backend.accepts(fold, self.plan.dev)
             if isinstance(answer, No):
                 refused.append((fold, f"{answer.rule} {answer.nearest}".rstrip()))
-            elif not isinstance(answer, bool):
+            elif answer is False:
+                refused.append((fold, f"{self.backend.name} takes no such fold"))
+            elif answer is not True:
                 raise wrong_answer(self.backend, "accepts()", answer, "True, False or No(rule)")
             return answer is True
 

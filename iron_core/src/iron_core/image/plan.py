@@ -84,7 +84,8 @@ class VersionPlan:
     bank, offset and bytes of every buffer it has in the arena. planes: (2, carried) int32 in the arena, of a version that may compute
     a next call: plane 0 for the values a call starts from, in the order of `carry`; elements that are carried lie in plane 1. They are
     at the same bytes in every version that carries the same.
-    `refused`: folds of steps that run by themselves, each with the backend's reason.
+    `refused`: folds of steps that run by themselves, each with the backend's reason. `unfolded`: where folds were asked for and none was
+    taken, why.
     """
 
     signature: Signature
@@ -97,6 +98,7 @@ class VersionPlan:
     id_checks: tuple[IdCheck, ...] = ()
     folds: tuple[Fold, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
+    unfolded: str = ""
     single: bool = True
     spots: tuple[tuple[int, int, int], ...] = ()
     planes: BufferRef | None = None

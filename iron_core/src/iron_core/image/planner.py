@@ -46,8 +46,8 @@ class Draft:
     owners: tuple[Any, ...] = ()
 
 
-def draft(traced: TracedGraph, folds: Sequence[Fold] = (), refused: Sequence[tuple[str, str]] = ()) -> Draft:
-    """Place one traced version's buffers. TraceError for an output that is returned twice. refused: see `VersionPlan`.
+def draft(traced: TracedGraph, folds: Sequence[Fold] = (), refused: Sequence[tuple[str, str]] = (), unfolded: str = "") -> Draft:
+    """Place one traced version's buffers. TraceError for an output that is returned twice. refused, unfolded: see `VersionPlan`.
 
     A folded step runs where its fold says, so what it reads and writes is kept in place there too.
     """
@@ -105,6 +105,7 @@ def draft(traced: TracedGraph, folds: Sequence[Fold] = (), refused: Sequence[tup
         checks=traced.checks,
         folds=tuple(folds),
         refused=tuple(refused),
+        unfolded=unfolded,
         id_checks=traced.id_checks,
         single=traced.single,
         spots=tuple(kept),
