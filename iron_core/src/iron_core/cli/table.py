@@ -31,7 +31,9 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, fit: S
     if room is not None:
         named = [list(headers).index(header) for header in fit or () if header in headers]
         gone = _narrow(widths, named, room)
-        headers, widths, *cells = ([cell for i, cell in enumerate(row) if i not in gone] for row in (headers, widths, *cells))
+        here = [i for i in range(len(headers)) if i not in gone]
+        headers, widths = [headers[i] for i in here], [widths[i] for i in here]
+        cells = [[row[i] for i in here] for row in cells]
     _line([click.style(h.ljust(w), bold=True) for h, w in zip(headers, widths, strict=True)])
     for row in cells:
         *front, last = row
