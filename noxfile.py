@@ -328,7 +328,7 @@ def build(session: nox.Session) -> None:
         session.run("python", "-m", "build", "--outdir", str(out), folder)
     session.install("--force-reinstall", *(str(wheel) for wheel in sorted(out.glob("*.whl"))))
     session.run("iron", "plugins", "list", "--load")
-    session.run("iron", "doctor")
+    session.run("iron", "doctor", success_codes=[0, 1])  # without a compiler there is a problem
     problems = session.run("python", "-c", "from iron_core.cli.doctor import examine; print(*examine()['problems'])", silent=True)
     if str(problems).strip() and compiler():
         session.error(str(problems))

@@ -22,12 +22,13 @@ from iron_core.cli.table import print_json, print_table
 from iron_core.devices import DEVICES
 from iron_core.errors import CacheError, printable, sentence
 from iron_core.plugins.pins import mismatched, refusal
-from iron_core.plugins.record import OWN, normal
+from iron_core.plugins.record import OWN, Record, normal
 from iron_core.plugins.registry import registry
 
 #: Environment variables that change what iron does.
 VARIABLES = re.compile(r"IRON_\w+|NPU_CACHE_HOME|CXX")
 
+_IRON = re.compile(r"^(Name|Requires-Dist): *iron", re.I | re.M)
 _IRON_CORE = re.compile(r"iron[-_.]core(?![\w.-])", re.I)
 
 
@@ -95,7 +96,7 @@ def examine() -> dict[str, Any]:
     cache = {"path": _path(), "state": "; ".join(wrong) or "writable"}
     # After the probes: a backend that loads may still not be one.
     problems = [
-        f"{r.group} {r.name} ({r.owner}) is {r.status}: {sentence(r.detail)}{'' if r.status == 'incompatible' else f' {r.fix}.'}"
+        f"{r.group} {r.name} ({r.owner}) is {r.status}: {sentence(r.detail)}{_advice(r)}"
         for r in records
         if r.detail and r.status not in ("denied", "shadowed") and not refusal(r.distribution)  # mismatched() tells of them once
     ]
@@ -123,6 +124,13 @@ def examine() -> dict[str, Any]:
     }
 
 
+def _advice(record: Record) -> str:
+    """What to do about a record that is of no use."""
+    if record.status == "ambiguous":
+        return f" Say `{record.distribution}:{record.name}`, or hide one: {record.hidden}."
+    return "" if record.status == "incompatible" else f" {record.fix}."
+
+
 def _distributions() -> dict[str, str]:
     """Ours that are installed and everything that registers a plugin or needs iron-core, whether it adds something or not; and the
     libraries iron_core stands on."""
@@ -130,8 +138,11 @@ def _distributions() -> dict[str, str]:
     named = {normal(name) for name in found}
     for dist in metadata.distributions():
         try:
-            name, version = str(dist.metadata["Name"]), str(dist.metadata["Version"])
-            needs = any(_IRON_CORE.match(needed) for needed in dist.metadata.get_all("Requires-Dist") or ())
+            if not _IRON.search(dist.read_text("METADATA") or dist.read_text("PKG-INFO") or ""):  # parsing all takes most of a second
+                continue
+            told = dist.metadata
+            name, version = str(told["Name"]), str(told["Version"])
+            needs = any(_IRON_CORE.match(needed) for needed in told.get_all("Requires-Dist") or ())
         except Exception:  # somebody else's, damaged
             continue
         if normal(name) not in named and (normal(name) in OWN or needs):

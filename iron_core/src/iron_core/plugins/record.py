@@ -135,7 +135,7 @@ class Record:
     def load(self, *, debug: bool = False, telling: bool = True) -> bool:
         """Import what it names, once, and see that it is of its group's kind. False if not (`detail` then says why). telling: warn of
         somebody else's that took long."""
-        if self.status in ("failed", "denied", "incompatible"):
+        if self.entry is None or self.status in ("failed", "denied", "incompatible"):
             return False
         if self._loaded is _UNSET:
             if not self.own and (why := refusal(self.distribution)):
