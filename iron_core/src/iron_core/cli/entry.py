@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
+import sys
+import time
 import traceback
 import warnings
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,8 @@ from iron_core.plugins.foreign import said
 
 #: What a shell gives a program that ended by SIGINT or SIGPIPE.
 INTERRUPTED, BROKEN_PIPE = 130, 141
+#: Seconds that threads of plugins have to end when a command has.
+_GRACE = 1.0
 #: Warnings of one file that are shown, and characters of each.
 _MOST, _LONG = 10, 1000
 _warned: Counter[str] = Counter()
@@ -28,7 +34,27 @@ def program(argv: list[str], name: str = "iron") -> int:
     """`main` for a process that is this command's alone."""
     streams.adopt()
     warnings.showwarning = _warn
-    return main(argv, name)
+    status = main(argv, name)
+    _leave(status)
+    return status
+
+
+def _leave(status: int) -> None:
+    """End the process here where a thread that a plugin's import began would keep it for good."""
+    known = sys.modules.get("iron_core.plugins.registry")  # a command that asked for no plugin has not imported it
+    records = known.registry().records if known is not None and known.registry.cache_info().currsize else ()
+    began = [(record, thread) for record in records for thread in record.threads]
+    end = time.monotonic() + _GRACE
+    for record, thread in began:
+        thread.join(max(0.0, end - time.monotonic()))
+        if thread.is_alive():
+            text = f"a thread of {record.origin} has not ended, and ends with the command. {record.fix}."
+            click.echo(f"warning: {text}", err=True)
+            atexit._run_exitfuncs()
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(Exception):
+                    stream.flush()
+            os._exit(status)
 
 
 def main(argv: list[str], name: str = "iron") -> int:

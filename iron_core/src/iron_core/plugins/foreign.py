@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -77,6 +79,39 @@ def guarded() -> Iterator[None]:
                 raise Raised(error) from error
         if arrived:
             raise arrived[0]
+
+
+@contextmanager
+def unchanged() -> Iterator[None]:
+    """For an import of foreign code: what it takes from everybody is put back. The folder, standard error, what is on the path (it
+    may add to it), the depth of recursion, and how numpy takes numbers that are none."""
+    folder, path, depth, errors, told = _folder(), list(sys.path), sys.getrecursionlimit(), _numpy_errors(), sys.stderr
+    try:
+        yield
+    finally:
+        sys.stderr = told
+        if folder and _folder() != folder:
+            os.chdir(folder)
+        if any(place not in sys.path for place in path):
+            sys.path[:] = [*path, *(place for place in sys.path if place not in path)]
+        if sys.getrecursionlimit() != depth:
+            sys.setrecursionlimit(depth)
+        if _numpy_errors() != errors:
+            sys.modules["numpy"].seterr(**errors)
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return ""
+
+
+def _numpy_errors() -> dict[str, str]:
+    """`numpy.geterr()`, without importing numpy: then it is what it would be."""
+    numpy = sys.modules.get("numpy")
+    asked = getattr(numpy, "geterr", None)  # none in the middle of its own import
+    return asked() if asked is not None else {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 import traceback
 import warnings
@@ -67,7 +68,8 @@ class Record:
     """One entry point. `group` is short ("operators"); `level` is the one its distribution was built for.
 
     status: "not loaded", "ok", "failed", "ambiguous", "shadowed", "denied" or "incompatible"; `detail` says why. seconds: what its import
-    took, that of all it imported first included; None before it was tried. strange: what is wrong with its group, where that is none.
+    took, that of all it imported first included; None before it was tried. threads: those that it began, which Python
+    waits for. strange: what is wrong with its group, where that is none.
     cure: what to do about it, if that is something else than `fix` says of others.
     """
 
@@ -82,6 +84,7 @@ class Record:
     detail: str = ""
     traceback: str = ""
     seconds: float | None = None
+    threads: tuple[threading.Thread, ...] = ()
     strange: str = ""
     cure: str = ""
     _loaded: Any = attrs.field(default=_UNSET, repr=False)
@@ -141,18 +144,20 @@ class Record:
             if not self.own and (why := refusal(self.distribution)):
                 self.status, self.detail, self.cure = "incompatible", why, "Upgrade one of the two"
                 return False
-            start = clock()
+            start, before = clock(), set(threading.enumerate())
             try:
-                with foreign.guarded():
+                with foreign.guarded(), foreign.unchanged():
                     loaded = self.entry.load()
                     self.seconds = clock() - start
                     wrong = kinds.wrong(self.group, loaded)
             except foreign.Raised as raised:
                 self.seconds = clock() - start
+                self.threads = self._began(before)
                 if debug:
                     raise raised.error from None
                 self.fail(f"{raised} (from {self.value.partition(':')[0]})", raised.error)
                 return False
+            self.threads = self._began(before)
             if wrong:
                 self.fail(wrong)
                 return False
@@ -163,6 +168,10 @@ class Record:
                 advice = f"Its author can have it import late what it needs; {self.hidden} does without it."
                 warnings.warn(f"{self.slow}. {advice}", PluginWarning, stacklevel=2)
         return True
+
+    def _began(self, before: set[threading.Thread]) -> tuple[threading.Thread, ...]:
+        """Threads that its import began, of those that Python would wait for."""
+        return () if self.own else tuple(t for t in threading.enumerate() if t not in before and not t.daemon)
 
     def fail(self, why: str, error: BaseException | None = None) -> None:
         """From here on it is of no use."""
