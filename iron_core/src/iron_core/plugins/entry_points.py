@@ -20,6 +20,7 @@ from iron_core.plugins.record import LEVELS, Record, normal
 GROUP = re.compile(r"iron\.([a-z]+)\.v(\d{1,9})\Z")
 #: What an entry_points.txt that has to do with Iron has somewhere.
 _RELATED = re.compile(r"iron\.|^\s*\[\s*iron", re.I | re.M)
+_NAMED = re.compile(r"^(Name|Version)[ \t]*:[ \t]*(.*?)[ \t\r]*$", re.I | re.M)
 #: The group of a record about a line that is in none.
 NO_GROUP = "?"
 _SHOWN = 60
@@ -178,7 +179,10 @@ def _info(dist: Any) -> Path | None:
 def _names(dist: Any) -> tuple[str, str, str]:
     """A distribution's name and version, and what is wrong with them: then they are those of its folder."""
     try:
-        name, version = dist.metadata["Name"], dist.metadata["Version"]
+        # `dist.metadata` parses all of it, the description too, which takes as long as all else that a scan does.
+        head = re.split(r"\r?\n\r?\n", dist.read_text("METADATA") or dist.read_text("PKG-INFO") or "", maxsplit=1)[0]
+        told = {key.lower(): value for key, value in _NAMED.findall(head)}
+        name, version = told.get("name", ""), told.get("version", "")
         fault = "" if name else "METADATA is missing or names no distribution"
     except Exception as error:
         name = version = None
