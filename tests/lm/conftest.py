@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,13 @@ class Tiny:
 @pytest.fixture(scope="session")
 def tiny() -> Tiny:
     return Tiny()
+
+
+class Terminal(io.StringIO):
+    """Standard input of somebody who types nothing."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def gguf_permutation(weight: np.ndarray, heads: int) -> np.ndarray:
@@ -185,8 +193,9 @@ def talking(tiny_gguf: Any) -> Path:
 
 
 @pytest.fixture
-def line(talking: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    """(exit status, standard output, standard error) of `iron-run llama` over the tiny Llama."""
+def line(talking: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """(exit status, standard output, standard error) of `iron-run llama` over the tiny Llama, at a terminal: nothing is piped in."""
+    monkeypatch.setattr("sys.stdin", Terminal())
 
     def run(*argv: object, checkpoint: Path = talking) -> tuple[int, str, str]:
         status = main(["run", "llama", "--checkpoint", str(checkpoint), *map(str, argv)])

@@ -130,7 +130,7 @@ def test_a_draft_has_caches_no_longer_than_the_model(talking: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (("--lookup", "--draft", "x"), "--lookup and --draft exclude each other; leave one out"),
+        (("--lookup", "--draft", "x", "--prompt", "x"), "--lookup and --draft exclude each other; leave one out"),
         (("--draft-tokens", 4), "--draft-tokens is for --lookup or --draft"),
         (("--lookup", "--draft-tokens", 16), "--draft-tokens.*16 is not in the range 1<=x<=15"),
         (("--lookup", "--draft-tokens", 0), "--draft-tokens.*0 is not in the range"),

@@ -17,8 +17,8 @@ from tests.lm.test_command_line import Line
 
 
 @pytest.fixture
-def line(talking: Path, capsys: pytest.CaptureFixture[str]) -> Line:
-    return Line(talking, capsys)
+def line(talking: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Line:
+    return Line(talking, capsys, monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -227,7 +227,7 @@ def test_what_a_checkpoint_lacks_is_said(tiny: Any, talking: Path) -> None:
         with pytest.raises(UsageError, match=r"load\((''|None)\) names no checkpoint"):
             iron_lm.load(*nothing)  # type: ignore[call-overload]
     for tokenizer in ("", 5):
-        with pytest.raises(UsageError, match=f"tokenizer={tokenizer!r}; legal: a file, or a folder that one is in"):
+        with pytest.raises(UsageError, match=f"tokenizer={tokenizer!r}; legal: a file, a folder that one is in, or the name of one"):
             iron_lm.load(talking, tokenizer=tokenizer)  # type: ignore[arg-type]
     for length in ("x", 100.0, 0):
         with pytest.raises(UsageError, match=rf"max_seq_len={length!r}; legal: 1 to "):

@@ -174,7 +174,7 @@ def test_forms_hold_each(model: iron_lm.Model) -> None:
     [
         (("--prompt", "a", "--prompt", "b"), r"--prompt was given 2 times; legal: once, or --parallel N, which answers several"),
         (("--prompts", "x"), r"--prompts is for --parallel N"),
-        (("--parallel", 2), r"--parallel N needs prompts: --prompt TEXT, which may be repeated, or --prompts FILE"),
+        (("--parallel", 2), r"--parallel N needs prompts: --prompt TEXT, which may be repeated, --prompts FILE, or standard input"),
         (("--parallel", 0, "--prompt", "a"), r"--parallel.*0 is not in the range"),
         (("--parallel", 2, "--prompt", "a", "--shift"), r"--parallel and --shift exclude each other; leave one out"),
         (("--parallel", 2, "--prompt", "a", "--state", "x"), r"--parallel and --state exclude each other"),
