@@ -376,6 +376,50 @@ def test_an_operator_that_cannot_be_tried_is_one_row_of_the_simulators_table(sit
     assert {row["operator"] for row in rows[1:]} == {"ReLU"} and not any(row["failure"] for row in rows[1:])
 
 
+ARRAY = """
+import numpy as np
+from iron_core import Case, In, Kernel, KernelContract, Out, Param, Testing, UnaryElementwise
+def nothing(x, n): return np.asarray(x)
+class Odd(UnaryElementwise):
+    test = Testing(Case(size=4096))
+    def reference(self, x): return x
+    def kernel(self, of=nothing):
+        contract = KernelContract(roles=(In, Out, Param), bindings=((2, self.tile_size),), reference=of)
+        return Kernel.inline("odd", 'extern "C" void KERNEL() {{}}', (self.x.tile, self.y.tile, np.int32), contract)
+    {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "says"),
+    [
+        ("def kernel(self): return 1 / 0", r"Odd\.\w+\(\) WHOSE fails at odd_ops\.py:11: ZeroDivisionError: division by zero"),
+        ("def array(self, target): return self.nothing", r"Odd\.array\(\) WHOSE fails at odd_ops\.py:11: AttributeError: .*nothing"),
+        ("def resolve(self, dev): return {}['tile']", r"Odd\.resolve\(\) WHOSE fails at odd_ops\.py:11: KeyError: 'tile'"),
+        ("kernel_, kernel = kernel, lambda self: self.kernel_(lambda x, n: x.nothing)",
+            r"Kernel\.reference\(\) of odd_\w+ WHOSE fails at odd_ops\.py:11: AttributeError: .*nothing"),
+    ],
+    ids=["kernel", "array", "resolve", "tile-reference"],
+)
+def test_an_array_or_kernel_that_fails_is_told_with_whose_it_is(site, capsys, method, says):
+    """The class, its entry point and the line; on a simulated device, one row of a table for all."""
+    site.add("iron-odd", "0.2", entries={"iron.operators.v1": {"odd.Odd": "odd_ops:Odd"}}, modules={"odd_ops.py": ARRAY.format(method)})
+    assert main(["operators", "run", "odd.Odd", "size=4096", "--backend", "sim", "--dev", "npu2"]) != 0
+    said = "".join(capsys.readouterr())
+    assert re.search(says.replace("WHOSE", r"\(iron-odd 0\.2, entry point `odd\.Odd = odd_ops:Odd`\)"), said), said
+
+
+def test_a_models_main_that_fails_is_told_with_whose_it_is(site, capsys):
+    """As its bug, with the line; so is a command's."""
+    source = "class It:\n    summary = 'odd'\n    @staticmethod\n    def main(argv): return 1 / 0\ncommand = It.main\n"
+    entries = {"iron.models.v1": {"odd": "odd_model:It"}, "iron.commands.v1": {"odd": "odd_model:command"}}
+    site.add("iron-odd", "0.2", entries=entries, modules={"odd_model.py": source})
+    for line in (["run", "odd"], ["odd"]):
+        assert main(line) == 1
+        said = capsys.readouterr().err
+        assert re.fullmatch(r"error: ZeroDivisionError: division by zero \(a bug, at \S*odd_model\.py:4, of iron-odd 0\.2\)\..*\n", said)
+
+
 def test_python_is_nobodys_package(site):
     """An entry point may name what it did not bring; what is raised there is not called its distribution's."""
     site.add("iron-odd", entries={"iron.operators.v1": {"cwd": "os:getcwd"}})

@@ -15,6 +15,7 @@ from iron_core.array.expression import Const, Expr, expr
 from iron_core.array.program import Call
 from iron_core.array.recording import MemoryHandle, recorder
 from iron_core.array.work import Loop
+from iron_core.declare.authored import authored
 from iron_core.declare.field import Param
 from iron_core.declare.formats import as_dtype
 from iron_core.declare.objects import ObjectType
@@ -181,7 +182,8 @@ class Kernel:
         noted = _noted.get()
         if noted is not None:
             noted.add(self.data.symbol, args)
-        return self.contract.reference(*args)
+        with authored(self, f"reference() of {self.data.symbol}"):
+            return self.contract.reference(*args)
 
     def __call__(self, *args: Any) -> None:
         """Record a call: memory for tiles, numbers or expressions for scalars. Bound scalars are left out."""

@@ -47,6 +47,8 @@ class authored:
         from iron_core.plugins.registry import registry  # here: declaring operators needs no plugins
 
         whose = registry().behind(self.thing)
+        if theirs and not whose:  # a function that was given to something of ours
+            whose = registry().of_module(theirs[-1][0].f_globals.get("__name__", ""))
         of = f" ({', '.join(whose)})" if whose else ""
         raise DeclarationError(f"{cls.__name__}.{self.part}{of} fails{at}: {type(error).__name__}: {error}.") from error
 

@@ -209,6 +209,14 @@ class Registry:
                 return record.owner, record.line
         return (whose.owner,)
 
+    def of_module(self, name: str) -> tuple[str, ...]:
+        """As `behind`, of code in a module: its entry point where one alone names the module."""
+        whose = self.of_package(name.partition(".")[0])
+        if whose is None or whose.own:
+            return ()
+        named = [record for record in self.records if record.value.partition(":")[0].strip() == name]
+        return (named[0].owner, named[0].line) if len(named) == 1 else (whose.owner,)
+
     def origin(self, thing: Any) -> str:
         """What `behind` says, as an error begins: "iron-acme 0.1 (entry point `acme.Op = acme:Op`)"."""
         owner, *line = self.behind(thing) or ("",)
