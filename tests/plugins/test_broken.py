@@ -361,14 +361,14 @@ def test_an_operator_that_fails_is_an_error_with_whose_it_is(site, capsys):
 @pytest.mark.parametrize(
     ("cases", "says"),
     [
-        ("cls.nope", "iron-odd 0.2 (entry point `odd.Odd = odd_ops:Odd`) failed in its test cases: AttributeError"),
+        ("cls.nope", "Odd.test's cases (iron-odd 0.2, entry point `odd.Odd = odd_ops:Odd`) fails at odd_ops.py:3: AttributeError"),
         ("[Case(M=3)]", "Odd.test: Case(M3) gives M, which is no field of it"),
     ],
 )
 def test_an_operator_that_cannot_be_tried_is_one_row_of_the_simulators_table(site, capsys, cases, says):
     """`iron sim` goes on with the others; the row says whose it is."""
     source = "from iron_core import Case, Testing, UnaryElementwise\nclass Odd(UnaryElementwise):\n"
-    source += f"    test = Testing(lambda cls: {cases})\n"
+    source += f"    test = Testing(lambda cls: {cases})\n    def reference(self, x): return x\n"
     site.add("iron-odd", "0.2", entries={"iron.operators.v1": {"odd.Odd": "odd_ops:Odd"}}, modules={"odd_ops.py": source})
     assert main(["sim", "odd.Odd", "ReLU", "--dev", "npu2", "--json"]) == 1
     rows = json.loads(capsys.readouterr().out)["rows"]
