@@ -313,9 +313,10 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """mypy over every distribution."""
-    session.install("mypy>=1.11", *sorted({str(needed) for _, needed in dependencies()}))
+    """mypy over every distribution; then mypy and pyright over the pages' examples and a pack, by the generated stubs."""
+    install(session, "mypy>=1.11", "basedpyright>=1.30", "pytest>=8", "hypothesis>=6.100")
     session.run("mypy", *session.posargs)
+    session.run("pytest", "tests/types")
 
 
 @nox.session

@@ -6,6 +6,7 @@ import numpy as np
 from iron_core.bases.binary import BinaryElementwise
 from iron_core.bases.rowwise import Rowwise
 from iron_core.bases.unary import UnaryElementwise
+from iron_core.declare.affine import Affine
 from iron_core.declare.formats import PackedArray
 from iron_core.declare.operand import BoundOperand
 from iron_core.declare.operator import Operator
@@ -34,7 +35,7 @@ from iron_ops_aie.rowwise.softmax_array import SoftmaxArray
 from iron_ops_aie.tokens.sample_array import SampleArray
 
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
-_PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
+_PerCall: TypeAlias = int | np.integer[Any] | Affine  # a per-call value of the body is an Affine, as an expression of such is
 
 __all__ = ["AXPY", "CausalConv1d", "Clamp", "CombineExperts", "Copy", "DeltaGates", "DepthwiseConv1d", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatedDeltaChunk", "GatedDeltaStep", "GatedExperts", "GatherWords", "L2Norm", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "Merge", "PagedMHA", "PatchPositions", "Quantize", "QuantizeRows", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "Route", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "ScatterRows", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Softplus", "Tanh", "Transpose"]
 
@@ -296,6 +297,12 @@ class Copy(CopyArray, Operator):
     x: BoundOperand
     ids: BoundOperand
     y: BoundOperand
+    @property
+    def elements(self) -> Any: ...
+    @property
+    def source(self) -> Any: ...
+    @property
+    def target(self) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -358,6 +365,7 @@ class DeltaGates(Operator):
     rate: BoundOperand
     g: BoundOperand
     beta: BoundOperand
+    def kernel(self) -> Any: ...
     @overload
     def __new__(cls, *, rows: int, heads: int, T: Any = ...) -> DeltaGates: ...
     @overload
@@ -586,6 +594,7 @@ class Emit(Operator):
     program: BoundOperand
     words: BoundOperand
     state: BoundOperand
+    def kernel(self) -> Any: ...
     @overload
     def __new__(cls, *, carried: int, slots: int, rows: int = ...) -> Emit: ...
     @overload
@@ -687,6 +696,8 @@ class GEMM(GEMMArray, Operator):
     ids: BoundOperand
     row_scale: BoundOperand
     C: BoundOperand
+    @property
+    def scaled(self) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -791,6 +802,8 @@ class GEMV(GEMVArray, Operator):
     ids: BoundOperand
     row_scale: BoundOperand
     C: BoundOperand
+    @property
+    def scaled(self) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -1043,6 +1056,9 @@ class GatherWords(Operator):
     ids: BoundOperand
     address: BoundOperand
     words: BoundOperand
+    @property
+    def gather(self) -> Any: ...
+    def kernel(self) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -1216,6 +1232,8 @@ class Limbs(Rowwise):
     out_cols: int
     y: BoundOperand
     def reference(self, x: Any) -> Any: ...
+    @staticmethod
+    def stacked(w: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -1459,6 +1477,7 @@ class Merge(Operator):
     block: int
     ids: BoundOperand
     y: BoundOperand
+    def kernel(self) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -1524,6 +1543,8 @@ class PagedMHA(Operator):
     owner: BoundOperand
     at: BoundOperand
     o: BoundOperand
+    @property
+    def longest(self) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -1596,6 +1617,8 @@ class PatchPositions(PatchPositionsArray, Operator):
     block: int
     sources: BoundOperand
     positions: BoundOperand
+    @property
+    def row_of_sources(self) -> Any: ...
     def __new__(
         cls,
         *,
@@ -1854,6 +1877,11 @@ class Resample(ResampleArray, Operator):
     taps_w: BoundOperand
     taps_h: BoundOperand
     patches: BoundOperand
+    @property
+    def pad(self) -> Any: ...
+    @property
+    def reach(self) -> Any: ...
+    def table(self, axis: Any) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -1921,6 +1949,7 @@ class ResampleTaps(ResampleTapsArray, Operator):
     num_aie_columns: int
     num_channels: int
     taps: BoundOperand
+    def whole_chunks(self) -> Any: ...
     def __new__(
         cls,
         *,

@@ -3,6 +3,7 @@
 from typing import Any, TypeAlias, overload
 
 import numpy as np
+from iron_core.declare.affine import Affine
 from iron_core.declare.formats import PackedArray
 from iron_core.declare.operand import BoundOperand
 from iron_core.declare.operator import Operator
@@ -13,7 +14,7 @@ from iron_ops_flm.dequant_bfp_array import DequantBFPArray
 from iron_ops_flm.gemm_array import GEMMArray
 
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
-_PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
+_PerCall: TypeAlias = int | np.integer[Any] | Affine  # a per-call value of the body is an Affine, as an expression of such is
 
 __all__ = ["DequantBFP", "GEMM", "Shipped"]
 
@@ -87,6 +88,13 @@ class GEMM(GEMMArray, Operator):
     A: BoundOperand
     B: BoundOperand
     C: BoundOperand
+    @property
+    def packing(self) -> Any: ...
+    @property
+    def order(self) -> Any: ...
+    @property
+    def finish_of_sums(self) -> Any: ...
+    def pack_B(self, B: Any, by: Any = ...) -> Any: ...
     @overload
     def __new__(
         cls,
@@ -151,6 +159,7 @@ class Shipped(Operator):
     A: BoundOperand
     B: BoundOperand
     C: BoundOperand
+    def pack_B(self, B: Any) -> Any: ...
     @overload
     def __new__(cls, *, image: Any, M: int = ..., K: int = ..., N: int = ...) -> Shipped: ...
     @overload

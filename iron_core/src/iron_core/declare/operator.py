@@ -7,7 +7,7 @@ import math
 from abc import ABCMeta
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 import numpy as np
@@ -44,10 +44,12 @@ class OperatorMeta(ABCMeta):
     def __prepare__(cls, name: str, bases: tuple[type, ...], /, **options: Any) -> Body:
         return Body(name, bases)
 
-    def __call__(cls, *operands: Any, **keywords: Any) -> Any:
-        if operands:
-            return _record(cls, operands, keywords)
-        return construct(cls, keywords)
+    if not TYPE_CHECKING:  # a type checker goes by `__new__`: a stub's, which names arguments and result, or `Operator`'s
+
+        def __call__(cls, *operands: Any, **keywords: Any) -> Any:
+            if operands:
+                return _record(cls, operands, keywords)
+            return construct(cls, keywords)
 
 
 class Operator(metaclass=OperatorMeta):
@@ -96,6 +98,10 @@ class Operator(metaclass=OperatorMeta):
     prepare: tuple[Any, ...] = ()
     #: Outputs that calls place in a larger tensor, each with that tensor's elements: likewise.
     placed: tuple[tuple[str, int], ...] = ()
+
+    if TYPE_CHECKING:
+
+        def __new__(cls, *operands: Any, **keywords: Any) -> Any: ...
 
     def __init_subclass__(cls, **options: Any) -> None:
         try:

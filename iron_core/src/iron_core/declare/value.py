@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 else:
     _InBody = object
 
-_T = TypeVar("_T", bound=np.integer)
+_T = TypeVar("_T", np.int32, np.uint32)
 
 #: Per-call values are 32-bit words on every device.
 _WORDS = (np.dtype(np.int32), np.dtype(np.uint32))

@@ -157,7 +157,7 @@ class Part(iron.Graph):
         if empty:
             raise DeclarationError(f"{type(self).__name__}: {empty[0]} has no numbers; give it its weights first, part.fill(weights).")
 
-    def twin(self, weights: Weights, *inputs: Any) -> Any:
+    def twin(self, weights: Weights, *inputs: Any, **more: Any) -> Any:
         """`body()` in float32 numpy, written without the operators; weights, by path as in `tensors()`, are widened as they are
         used. DeclarationError for one that is not given."""
         raise DeclarationError(f"{type(self).__name__} defines no twin().")

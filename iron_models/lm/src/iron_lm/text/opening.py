@@ -13,7 +13,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, overload, runtime_checkable
 
 from iron_core.errors import CheckpointError, PluginError, PluginWarning, UsageError, printable
 from iron_core.plugins import foreign
@@ -87,6 +87,10 @@ class _Library:
             return self.made.spell(id) if 0 <= id < self.get_vocab_size() else None
 
 
+@overload
+def open_tokenizer(asked: str | Path, checkpoint: Any = None, family: str = "") -> Tokenizer: ...
+@overload
+def open_tokenizer(asked: None, checkpoint: Any = None, family: str = "") -> Tokenizer | None: ...
 def open_tokenizer(asked: str | Path | None, checkpoint: Any = None, family: str = "") -> Tokenizer | None:
     """The tokenizer of a file (or of the folder it is in), of an entry's name, or of NAME=FILE, which that entry reads; else the one that
     the checkpoint names, or its family, else the checkpoint's own, else None.
