@@ -18,6 +18,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("iron_core.testing needs pytest: install it, or iron-core with its testing extra.") from error
 
 _HOME = {
+    "FormatConformance": "format_conformance",
     "OperatorConformance": "operator_conformance",
     "OperatorContract": "operator_contract",
     "OperatorRuns": "operator_runs",
