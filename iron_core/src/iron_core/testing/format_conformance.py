@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
