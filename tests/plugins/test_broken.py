@@ -49,6 +49,8 @@ GROUPS = {
     "backends": "a backend is a class of the protocol iron_core.backends.protocol.Backend, made without arguments",
     "models": "a model is a class with summary and main(argv) -> int",
     "checkpoints": "a reader is a class with sniff(path, head) -> bool and open(path)",
+    "tokenizers": "a tokenizer is a class with open(path, checkpoint)",
+    "formats": "a format is an instance of iron_core.Format",
     "commands": "a command is a function of the rest of the line, main(argv) -> int",
     "devices": "a device is an iron_core.devices.Device, or a function () -> Device",
     "plugins": "a plugin is a module or an object with functions marked by iron_core.plugins.hooks.hookimpl",
