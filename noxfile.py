@@ -43,7 +43,7 @@ MEDIA = ("pillow>=10.1", "soundfile>=0.12")
 #: What the tests without a device need, beside our distributions.
 TESTING = (
     "pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "onnx>=1.17", "llguidance>=1.9", "hatchling",
-    "pyyaml>=6",
+    "pyyaml>=6", "ruff>=0.6", "mypy>=1.11",
     *MEDIA,
 )  # fmt: skip
 #: Files of tests run side by side, as many as there are processors up to four: each process collects all of them first. Behind

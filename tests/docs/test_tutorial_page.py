@@ -9,14 +9,13 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
 
 from tests.distributions import DISTRIBUTIONS, ROOT
 from tests.docs.pages import page
-from tests.new_pack.packs import wheel
+from tests.new_pack.packs import apart, wheel
 
 PAGE = page("tutorial")
 #: Kind of block, the path above it, and its text.
@@ -64,18 +63,13 @@ class Shell:
 
 
 @pytest.fixture(scope="module")
-def others(tmp_path_factory) -> Path:
-    """A folder with every module and distribution of this environment but Iron's."""
-    folder = tmp_path_factory.mktemp("others")
-    for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-        for entry in Path(place).iterdir():
-            if not re.match(r"iron[_-]|_iron_start|__editable__|.*\.pth$|pip(-|$)", entry.name) and not (folder / entry.name).exists():
-                (folder / entry.name).symlink_to(entry)
-    return folder
+def elsewhere(tmp_path_factory) -> dict[str, str]:
+    """Variables of an environment of its own, where nothing is fetched."""
+    return apart(tmp_path_factory.mktemp("others"))
 
 
 @pytest.mark.slow
-def test_the_page_is_followed_to_its_end(others, tmp_path, cache_home):
+def test_the_page_is_followed_to_its_end(elsewhere, tmp_path, cache_home):
     """In a folder with Iron's wheels and nothing else; what it shows is printed."""
     for tool in ("ruff", "mypy"):
         pytest.importorskip(tool)
@@ -86,9 +80,7 @@ def test_the_page_is_followed_to_its_end(others, tmp_path, cache_home):
             made = wheel(one.path, tmp_path / "made" / one.name)
             made.rename(folder / "wheels" / made.name)
     assert len(list((folder / "wheels").iterdir())) == len(FOLDERS) == 5
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_", "IRON_", "VIRTUAL_ENV"))}
-    env |= {"PYTHONPATH": str(others), "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    env |= {"NPU_CACHE_HOME": str(cache_home), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"}
+    env = elsewhere | {"NPU_CACHE_HOME": str(cache_home), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{elsewhere['PATH']}"}
     shell, said = Shell(folder, env), ""
     for kind, path, text in STEPS:
         if kind == "sh":

@@ -12,11 +12,14 @@ from iron_core.cli.new_pack import write
 from iron_core.cli.new_pack.name import checked
 from iron_core.cli.new_pack.project import KINDS, files
 from iron_core.declare.stub import stub
-from tests.new_pack.packs import passed, put, run, wheel
+from tests.distributions import DISTRIBUTIONS
+from tests.new_pack.packs import apart, passed, put, run, wheel
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "iron_acme"
 #: What the example has; its files are what this makes.
 OF_EXAMPLE = ("operator", "model", "format", "reader")
+#: Of Iron's distributions, those that packs and their tests need.
+OURS = {"iron-core", *(one for kind in KINDS.values() for one in (*kind.needs, *kind.tests))}
 LONGEST = "a-long-name-of-a-company-of-forty-letter"
 
 
@@ -66,6 +69,23 @@ def test_a_kind_passes_its_own_tests(kind, tmp_path):
     project, _ = write(f"my-{kind}", [kind], tmp_path / "project")
     put(wheel(project, tmp_path / "dist"), tmp_path / "site")
     assert passed(project, tmp_path / "site") >= 3
+
+
+@pytest.mark.slow
+def test_every_kind_is_installed_in_an_environment_of_its_own(tmp_path):
+    """With pip, from wheels alone; beside Iron's and one another, each passes its tests there."""
+    (others := tmp_path / "others").mkdir()
+    env, venv = apart(others), tmp_path / "venv"
+    run(sys.executable, "-m", "venv", str(venv), at=tmp_path, env=env)
+    python = str(venv / "bin" / "python")
+    ours = [wheel(one.path, tmp_path / "ours" / one.name) for one in DISTRIBUTIONS if one.name in OURS]
+    projects = [write(f"my-{kind}", [kind], tmp_path / kind)[0] for kind in KINDS]
+    made = [wheel(project, tmp_path / "made" / project.name) for project in projects]
+    run(python, "-m", "pip", "install", "--quiet", *map(str, (*ours, *made)), at=tmp_path, env=env)
+    where = run(python, "-c", "import iron_core, my_operator; print(iron_core.__file__, my_operator.__file__)", at=tmp_path, env=env)
+    assert where.count(str(venv)) == 2
+    for project in projects:
+        assert passed(project, python=python, env=env) >= 3
 
 
 @pytest.mark.slow
