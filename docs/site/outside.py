@@ -20,7 +20,7 @@ LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?!\w+:)([^)#\s]*)(#[^)\s]*
 
 def outside() -> dict[str, str]:
     """Every such file from the root, and its place in the site."""
-    own = [*sorted(ROOT.glob("iron_*/README.md")), *sorted(ROOT.glob("iron_*/*/README.md"))]
+    own = [file for under in ("iron_*", "iron_*/*", "examples/*") for file in sorted(ROOT.glob(f"{under}/README.md"))]
     return ALONE | {file.relative_to(ROOT).as_posix(): f"packages/{file.parent.name}.md" for file in own}
 
 

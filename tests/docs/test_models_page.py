@@ -22,7 +22,7 @@ from iron_lm.checkpoints import names, sources
 from iron_lm.checkpoints.entries import Entries
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.parts import part
-from tests.docs.pages import files, install, page
+from tests.docs.pages import blocks, files, install, page
 
 PAGE = page("models")
 FILES = dict(files(PAGE))
@@ -31,7 +31,7 @@ GATES: dict[str, Any] = {
     "gelu": lambda v: v * np.vectorize(math.erfc)(v * -(0.5**0.5)) / 2,
     "gelu_tanh": lambda v: 0.5 * v * (1 + np.tanh((2 / np.pi) ** 0.5 * (v + 0.044715 * v**3))),
 }
-FROM_PYTHON, A_CALL, A_PART, A_MIXER, A_LAYER = (block for block in re.findall(r"(?<!`\n\n)^```python\n(.*?)^```", PAGE, re.M | re.S))
+FROM_PYTHON, A_CALL, A_PART, A_MIXER, A_LAYER = (b.text for b in blocks(PAGE) if b.kind == "python" and "load_encoder" not in b.text)
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_its_command_line_is_the_pages(family: Any, folder: Path, capsys: pytest
     """`iron models list` has the page's line; `iron-run PATH` finds it, and `--check-accuracy` passes."""
     assert main(["models", "list"]) == 0
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("smollm3"))
-    assert row.split() == ["smollm3", "iron-smollm3", "1.0", "SmolLM3", "models."]
+    assert row.split() == ["smollm3", "iron-smollm3", "0.1", "SmolLM3", "models."]
     assert "# smollm3  iron-smollm3 0.1  SmolLM3 models." in PAGE
     assert main(["run", str(folder), "--check-accuracy", "--max-seq-len", "32", "--backend", "reference"]) == 0
     assert "over 32 positions" in capsys.readouterr().out

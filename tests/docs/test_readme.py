@@ -1,12 +1,10 @@
-"""README.md: its examples run, and its tables are what is there."""
+"""README.md: its tables are what is there. Its examples run with the other pages' (test_blocks.py)."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 from pathlib import Path
-
-import pytest
 
 from iron_core.array.build import has_array
 from iron_core.declare.cases import operators
@@ -15,26 +13,6 @@ from tests.distributions import DISTRIBUTIONS
 ROOT = Path(__file__).parents[2]
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)
-
-
-@pytest.mark.parametrize("source", BLOCKS, ids=[re.search(r"class (\w+)", block)[1] for block in BLOCKS])
-def test_an_example_runs(source, tmp_path, monkeypatch):
-    """As it stands, in any folder; its assertions hold."""
-    monkeypatch.chdir(tmp_path)
-    # Annotations of a body are evaluated in its module, which a file on disk gives.
-    exec(compile(source, "README.md", "exec"), {"__name__": "readme"})
-    assert not list(tmp_path.iterdir()), "nothing is written to the working directory"
-
-
-@pytest.mark.slow
-def test_the_commands_it_names_exist(iron_command):
-    """Every `iron` line of it that needs no file is run."""
-    lines = re.findall(r"^    iron ([^#$\n]*)", README, re.M)
-    assert len(lines) >= 4
-    for line in lines:
-        done = iron_command(*line.split())
-        assert done.returncode == 0 and done.stdout, (line, done.stderr)
 
 
 def test_the_table_of_distributions_is_complete():

@@ -12,13 +12,18 @@ ROOT = Path(__file__).parents[2]
 NAV = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
 
 
-@pytest.fixture(scope="module")
-def outside():
-    """What brings pages from outside of docs/; loaded by its path, as mkdocs loads it."""
-    spec = importlib.util.spec_from_file_location("outside", ROOT / "docs" / "site" / "outside.py")
+def loaded(name):
+    """A module of docs/site, by its path, as mkdocs loads it."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "site" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def outside():
+    """What brings pages from outside of docs/."""
+    return loaded("outside")
 
 
 def test_every_page_is_in_the_navigation_once(outside):
@@ -63,4 +68,20 @@ def test_nothing_generated_is_committed():
     said = (ROOT / "mkdocs.yml").read_text()
     assert "\nsite_dir: build/site\n" in said and "build/" in (ROOT / ".gitignore").read_text().split()
     files = [file for file in (ROOT / "docs").rglob("*") if file.is_file() and "__pycache__" not in file.parts]
-    assert {file.suffix for file in files} == {".md", ".py", ".css"}
+    assert {file.suffix for file in files} == {".md", ".py", ".css", ".svg"}
+
+
+def test_the_picture_is_of_the_pages_code():
+    """Run `python docs/site/drawn.py`."""
+    drawn = loaded("drawn")
+    assert drawn.PICTURE.read_text() == drawn.drawn()
+
+
+def test_the_catalogue_of_errors_is_what_the_classes_say():
+    """Run `python -m docs.site.errors`. Every class has a line of its own, with an example and its fix where it has them."""
+    errors = loaded("errors")
+    page = errors.PAGE.read_text()
+    assert page == errors.text()
+    found = [cls for module in errors.modules().values() for cls in errors.classes(module)]
+    assert len(found) > 30 and re.findall(r"^### (\w+)$", page, re.M) == [cls.__name__ for cls in found]
+    assert page.count("* raised by: ") == page.count("* mended by: ") == sum("Raises:" in (cls.__doc__ or "") for cls in found)

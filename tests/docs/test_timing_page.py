@@ -10,7 +10,7 @@ from iron_core.cli.entry import main
 from tests.docs.pages import page
 
 #: Those of `iron`; the others need a program of the reader's, or take minutes.
-COMMANDS = [line.removeprefix("$ iron ").partition("#")[0] for line in page("timing").splitlines() if line.startswith("$ iron ")]
+COMMANDS = [line.removeprefix("    $ iron ").partition("#")[0] for line in page("timing").splitlines() if line.startswith("    $ iron ")]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
