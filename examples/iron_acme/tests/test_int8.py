@@ -8,10 +8,18 @@ import iron_core as iron
 import numpy as np
 import pytest
 from iron_core.declare.formats import as_format
+from iron_core.testing import FormatConformance
 from iron_host.backend import HostBackend
 from iron_ops_aie import GEMV
 
 from iron_acme.int8 import INT8
+
+
+class TestINT8(FormatConformance):
+    """What every format keeps."""
+
+    format = INT8
+    name = "acme.int8"
 
 
 class Product(iron.Graph):

@@ -8,12 +8,20 @@ import iron_core as iron
 import numpy as np
 import pytest
 from iron_core import bfloat16
+from iron_core.testing import OperatorConformance
 from iron_host.backend import HostBackend
 from iron_ops_aie import GEMV, ElementwiseAdd
 
 from iron_acme import SquaredReLU
 
 STRICT = HostBackend(strict=True)  # refuses a step that has no kernel
+
+
+class TestSquaredReLU(OperatorConformance):
+    """What every operator keeps: its contract, every backend here, its array and its kernels' C++."""
+
+    operator = SquaredReLU
+    name = "acme.SquaredReLU"
 
 
 class Alone(iron.Graph):
@@ -48,7 +56,7 @@ def drawn(size: int, dtype: Any) -> np.ndarray:
 @pytest.mark.parametrize("backend", ["reference", "host"])
 def test_a_case(case: Any, backend: str) -> None:
     """Within its tolerance; on the CPU by the C++ kernel."""
-    op = case.bounded(SquaredReLU(**case.fields))
+    op = SquaredReLU(**case.fields)
     x = SquaredReLU.test.draw(op, np.random.default_rng(0))["x"]
     got = Alone().compile(backend=STRICT if backend == "host" else backend, x=(x.shape, x.dtype))(x)
     op.check((got,), (op.reference(x),), x)

@@ -34,6 +34,7 @@ class SquaredReLU(UnaryElementwise):
     test = Testing(
         Case(size=1000),
         Case(size=4096, lower=True),
+        Case(size=4096, bounds=dict(valid=1500)),
         Case(size=4096, T=np.float32),
         Case(size=1 << 20, bench=True),
         draw=dict(centered=("x",)),
