@@ -202,7 +202,7 @@ class Bench:
     def _start(self, engine: Engine, samples: Samples) -> None:
         """CPU seconds from a process's start to its first token."""
         if engine.name == "iron":
-            found = json.loads(Ran(self._line("--num-tokens", "1")).out)
+            found = json.loads(Ran(self._line("--prompt", "The capital of France is", "--num-tokens", "1")).out)
             samples.add(found["first_token_cpu_s"], found["first_token_s"], found["first_token_cpu_s"])
             return
         start = time.perf_counter()
@@ -214,7 +214,7 @@ class Bench:
         """Wall seconds of compiling into an empty cache; what another context and prompt compile after that, as a note."""
         with tempfile.TemporaryDirectory() as folder:
             env = {"NPU_CACHE_HOME": folder}
-            ran = Ran(self._line("--num-tokens", "2", "--max-seq-len", "2048"), env)
+            ran = Ran(self._line("--prompt-len", "5", "--num-tokens", "2", "--max-seq-len", "2048"), env)
             before = _built(folder)
             samples.add(json.loads(ran.out)["compile_s"], ran.wall, ran.cpu)
             Ran(self._line("--num-tokens", "2", "--max-seq-len", "640", "--prompt-len", "100"), env)
