@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 
 import pytest
 
@@ -33,6 +34,17 @@ def packs(site, monkeypatch):
         modules = {f"{name}_ops.py": WAITS.format(seconds) + rest}
         site.add(f"iron-{name}", "0.2", entries={"iron.operators.v1": {f"{name}.Op": f"{name}_ops:Op"}}, modules=modules)
     return site
+
+
+REAL = record.clock
+
+
+def test_what_is_slept_is_counted():
+    """Unlike a wait for a CPU that others have."""
+    before, wall = REAL(), time.perf_counter()
+    time.sleep(0.05)
+    after = REAL()
+    assert 0.04 < after - before < time.perf_counter() - wall + 0.01
 
 
 def test_plugins_list_load_has_a_column_of_it(packs, capsys):
