@@ -18,6 +18,8 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("iron_core.testing needs pytest: install it, or iron-core with its testing extra.") from error
 
 _HOME = {
+    "BackendConformance": "backend_conformance",
+    "DeviceConformance": "device_conformance",
     "FormatConformance": "format_conformance",
     "OperatorConformance": "operator_conformance",
     "OperatorContract": "operator_contract",
