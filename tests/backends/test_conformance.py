@@ -11,27 +11,27 @@ import pytest
 import iron_core as iron
 from iron_core.backends.reference import ReferenceBackend
 from iron_core.errors import CallError, UnsupportedError
+from iron_core.testing import BackendConformance
 from iron_host.backend import HostBackend
 from iron_ops_aie import SiLU
 from iron_sim.backend import SimBackend
 from tests.backends import tiny_backend
-from tests.backends.conformance import Conformance
 from tests.backends.tiny_backend import TinyBackend
 
 
-class TestReference(Conformance):
+class TestReference(BackendConformance):
     backend = ReferenceBackend()
 
 
-class TestHost(Conformance):
+class TestHost(BackendConformance):
     backend = HostBackend(threads=2)
 
 
-class TestSim(Conformance):
+class TestSim(BackendConformance):
     backend, dev, dtype = SimBackend(), "npu2", iron.bfloat16
 
 
-class TestTiny(Conformance):
+class TestTiny(BackendConformance):
     backend = TinyBackend(most=1000)
 
     def test_it_has_options_and_limits_of_its_own(self) -> None:

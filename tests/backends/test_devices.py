@@ -64,7 +64,7 @@ def test_an_unknown_name_lists_those_of_plugins_too(monkeypatch):
     """And asks whether one of them was meant."""
     installed = Registry([Record("devices", 1, "tpu9", "acme:It", "iron-acme", "1", None)])
     monkeypatch.setattr("iron_core.plugins.registry.registry", lambda: installed)
-    with pytest.raises(UnknownName, match=r"no such device\. Did you mean tpu9\? Known: host, .*, tpu9\."):
+    with pytest.raises(UnknownName, match=r"no such device\. Did you mean tpu9\? Known: host, .*, tpu9; `iron devices list`\."):
         device("tpu8")
 
 

@@ -82,6 +82,15 @@ lower: int = Param(default=3)
 
 #: Behind it.
 BEHIND = """
+test = Testing(Case(n=3, lower='yes'))
+=> A: Case(lower='yes'): legal: True or False.
+
+test = Testing(Case(n=3, id=3))
+=> A: Case(id=3): legal: a string, the case's name in tables.
+
+test = Testing(Sweep(64))
+=> A: Sweep(64): 1 given; legal: none by position, the others by keyword.
+
 factor: float
 => A.factor: float declares nothing; legal: factor: float = Param().
 
@@ -259,6 +268,15 @@ z = In(x)
 
 #: Whole bodies.
 BODIES = """
+n: int = Param(); x = In(*n); y = Out(n)
+=> A: Param(n) taken apart: a field has no value while its class is made.
+
+n: int = Param(); x = In(len(n)); y = Out(n)
+=> A: Param(n) as a length: a field has no value while its class is made.
+
+n: int = Param(); x = In(max(n, 3)); y = Out(n)
+=> A: Param(n) < 3: a field has no value while its class is made.
+
 pass
 => A has no output; legal: at least one, as y = Out(n); a base of operators marks what it leaves open @abstractmethod.
 
@@ -467,6 +485,12 @@ def reference(self, x): return x
 
 #: Whole programs: what is found when the class is used, and when its array is built.
 PROGRAMS = """
+from __future__ import annotations
+class A(Operator):
+    n: int = Param()
+    x: In[n]
+=> A.x: In[n] is an annotation, which declares nothing; legal: x = In(n).
+
 class A(Operator):
     n: int = Param(); x = In(n); y = Out(n)
     def reference(self, x): return x

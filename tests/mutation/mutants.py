@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import attrs
@@ -143,13 +143,16 @@ class _Python:
                     self.parts(inner.elts)
 
 
-def python(file: str, text: str) -> Iterator[Mutant]:
-    """Every mutant of a Python module, in the order of its text."""
+def python(file: str, text: str, lines: Collection[str] | None = None) -> Iterator[Mutant]:
+    """Every mutant of a Python module, in the order of its text; with `lines` those that change one of these."""
     module = _Python(text)
     tree = ast.parse(text)
     module.visit(tree)
     meaning = ast.dump(tree)
     for kind, begin, end, new in sorted(set(module.edits), key=lambda edit: edit[1:]):
+        touched = module.lines[text.count("\n", 0, begin) : text.count("\n", 0, end) + 1]
+        if lines is not None and not any(line.strip() in lines for line in touched):
+            continue
         changed = text[:begin] + new + text[end:]
         try:
             tree = ast.parse(changed)
@@ -196,14 +199,16 @@ def _code(text: str) -> Iterator[tuple[int, str]]:
             yield number, code
 
 
-def cpp(file: str, text: str) -> Iterator[Mutant]:
-    """Every mutant of a C++ file, in the order of its text."""
+def cpp(file: str, text: str, only: Collection[str] | None = None) -> Iterator[Mutant]:
+    """Every mutant of a C++ file, in the order of its text; with `only` those that change one of these lines."""
     lines = text.splitlines(keepends=True)
 
     def changed(number: int, line: str) -> str:
         return "".join([*lines[:number], line, *lines[number + 1 :]])
 
     for number, code in _code(text):
+        if only is not None and lines[number].strip() not in only:
+            continue
         rest = lines[number][len(code) :]
         for kind, pattern, new in RULES:
             for found in re.finditer(pattern, code):
@@ -216,6 +221,6 @@ def cpp(file: str, text: str) -> Iterator[Mutant]:
             yield mutant(file, "statement left out", text, changed(number, code[: found.start(1)] + ";" + rest))
 
 
-def mutants(file: str, text: str) -> list[Mutant]:
-    """Every mutant of a file."""
-    return list((python if file.endswith(".py") else cpp)(file, text))
+def mutants(file: str, text: str, lines: Collection[str] | None = None) -> list[Mutant]:
+    """Every mutant of a file, or of `lines` of it, which are given without their indentation: a large file has thousands."""
+    return list((python if file.endswith(".py") else cpp)(file, text, lines))

@@ -47,7 +47,8 @@ def test_every_argued_survivor_is_still_there():
     """A line that has changed is argued anew."""
     known = run.argued()
     for file in {file for file, _, _ in known}:
-        there = {(one.before, one.after) for one in mutants.mutants(file, (ROOT / file).read_text())}
+        lines = {line for of, before, _ in known if of == file for line in before.splitlines()}
+        there = {(one.before, one.after) for one in mutants.mutants(file, (ROOT / file).read_text(), lines)}
         gone = [(before, after) for of, before, after in known if of == file and (before, after) not in there]
         assert not gone, f"survivors.toml: {file}: {gone}"
     assert all(why.endswith(".") for why in known.values())
@@ -91,3 +92,12 @@ def test_every_place_of_a_kind_is_found(file, text, wanted):
     for one in found:
         assert one.before.splitlines()[0] == text.splitlines()[one.line - 1].strip() != one.after
         assert one.text != text and one.difference.startswith(f"{file}:{one.line}: {one.kind}")
+
+
+@pytest.mark.parametrize("file, text", [("a.py", PYTHON), ("a.h", CPP)])
+def test_the_mutants_of_some_lines_are_those_of_all_that_change_them(file, text):
+    """Looking at some lines of a file leaves none of theirs out."""
+    everything = mutants.mutants(file, text)
+    for line in {line for one in everything for line in one.before.splitlines()}:
+        wanted = [one for one in everything if line in one.before.splitlines()]
+        assert set(wanted) <= set(mutants.mutants(file, text, {line})) <= set(everything)

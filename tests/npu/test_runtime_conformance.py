@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import iron_core as iron
+from iron_core.testing import BackendConformance
 from iron_npu.backend import NpuBackend
-from tests.backends.conformance import Conformance
 
 
 @pytest.mark.usefixtures("xrt")
-class TestNpu(Conformance):
+class TestNpu(BackendConformance):
     backend, dev, dtype = NpuBackend(), "npu2", iron.bfloat16

@@ -106,6 +106,8 @@ class Field:
     __ge__ = _no_number(">=")
     __bool__ = _no_number("as True or False")
     __index__ = _no_number("as a number")
+    __len__ = _no_number("as a length")
+    __iter__ = _no_number("taken apart")
 
 
 class ParamField(Field):

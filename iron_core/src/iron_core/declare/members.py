@@ -102,6 +102,10 @@ def _annotated(cls: Any, annotations: dict[str, Any], root: type) -> None:
             kind = per_call if isinstance(per_call, str) else per_call[1]
             legal = f"{name} = {kind}(np.int32)"
             raise DeclarationError(f"{cls.__name__}.{name}: {kind}[...] annotates a keyword of a graph's body; legal: {legal}.")
+        call = re.fullmatch(r"((?:\w+\.)*(?:In|Out|InOut|Param|Auto|DType|Extent|Value))\[(.*)\]", shown)
+        if member is MISSING and call:
+            legal = f"{name} = {call[1]}({call[2]})"
+            raise DeclarationError(f"{cls.__name__}.{name}: {shown} is an annotation, which declares nothing; legal: {legal}.")
         if member is MISSING and not isinstance(getattr(cls, name, None), (Field, Operand, Member)):
             raise DeclarationError(f"{cls.__name__}.{name}: {shown} declares nothing; legal: {name}: {shown} = Param().")
         if member is not MISSING and not isinstance(member, (Field, Operand, Member)):

@@ -49,6 +49,11 @@ class Case:
     ) -> None:
         if bounds is not None and not isinstance(bounds, Mapping):
             raise DeclarationError(f"{in_class()}Case(bounds={bounds!r}): legal: a dict of extents, as bounds=dict(valid=3).")
+        for keyword, flag in dict(extensive=extensive, bench=bench, lower=lower).items():
+            if not isinstance(flag, bool):
+                raise DeclarationError(f"{in_class()}Case({keyword}={flag!r}): legal: True or False.")
+        if id is not None and not isinstance(id, str):
+            raise DeclarationError(f"{in_class()}Case(id={id!r}): legal: a string, the case's name in tables.")
         self.fields = fields
         self.bounds = dict(bounds or {})
         self.extensive = extensive

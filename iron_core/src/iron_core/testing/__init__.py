@@ -21,6 +21,7 @@ _HOME = {
     "BackendConformance": "backend_conformance",
     "DeviceConformance": "device_conformance",
     "FormatConformance": "format_conformance",
+    "ModelConformance": "model_conformance",
     "OperatorConformance": "operator_conformance",
     "OperatorContract": "operator_contract",
     "OperatorRuns": "operator_runs",
