@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-from tests.backends.conformance import Conformance
+from iron_core.testing import BackendConformance
 from tests.docs.pages import files, page
 
 FILES = dict(files(page("backends")))
@@ -34,5 +34,5 @@ def small(request, tmp_path_factory):
 
 
 @pytest.mark.usefixtures("small")
-class TestSmall(Conformance):
+class TestSmall(BackendConformance):
     """It passes what `reference`, `host` and `sim` pass."""
