@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from iron_core.cli import main
+from iron_core.testing import ModelConformance
 from iron_lm import testing
 from iron_lm.loading import Loaded
 
@@ -26,7 +26,9 @@ def test_a_model_passes_its_checks() -> None:
         assert report.passed, report.lines()
 
 
-def test_the_command_line_runs_it() -> None:
-    """Four tokens behind a prompt of three, of drawn weights."""
-    line = ["run", "acme-tiny", "--random-weights", "0", "--prompt-len", "3", "--num-tokens", "4"]
-    assert main(line) == 0
+class TestCommandLine(ModelConformance):
+    """What `iron-run acme-tiny` keeps of every model; its line that runs is of drawn weights."""
+
+    model = model.AcmeTiny
+    name = "acme-tiny"
+    line = ("--random-weights", "0", "--prompt-len", "3", "--num-tokens", "4")

@@ -194,9 +194,11 @@ class Operator(metaclass=OperatorMeta):
         """Record the runtime sequence on `rt` (`iron_core.array.runtime.Runtime`), where the derived one will not do."""
         raise DeclarationError(f"{type(self).__name__} declares no sequence(); it is derived from its operands.")
 
-    def composed(self, *inputs: Any) -> Any:
+    def composed(self, *inputs: Any, **scratchpads: Any) -> Any:
         """The outputs as its kernels' tile references, composed in numpy the way the array composes them, give them:
         what a simulated array equals bit for bit. Inputs as for `reference()`; outputs rounded. By default `tilewise`."""
+        if scratchpads:
+            raise DeclarationError(f"{type(self).__name__} declares no composed(); the default takes no {', '.join(scratchpads)}.")
         return tilewise(self, inputs)
 
     def array_remark(self) -> str:
