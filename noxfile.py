@@ -294,7 +294,8 @@ def pictures(session: nox.Session) -> None:
 
 
 #: What makes the site of docs/.
-SITE = ("mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.27")
+#: The last is what iron_core.testing, which has a page, is imported with.
+SITE = ("mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.27", "pytest>=8")
 
 
 @nox.session
