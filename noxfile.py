@@ -43,6 +43,7 @@ MEDIA = ("pillow>=10.1", "soundfile>=0.12")
 #: What the tests without a device need, beside our distributions.
 TESTING = (
     "pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "onnx>=1.17", "llguidance>=1.9", "hatchling",
+    "editables>=0.3",  # of hatchling: folders that are installed as they stand
     "pyyaml>=6", "ruff>=0.6", "mypy>=1.11",
     *MEDIA,
 )  # fmt: skip

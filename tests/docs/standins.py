@@ -27,6 +27,7 @@ CUT = {
     r"iron picture llama": "--max-seq-len 64",
     r"iron-run .*--bench": "--max-seq-len 64",
     r"iron-run .*--(prompt|chat|parallel|draft)\b": "--num-tokens 3",
+    r"iron-run .*<": "--num-tokens 3",
     r"iron-run PATH --check-accuracy": "--max-seq-len 32",
     r"iron-run .*--profile": "--prompt-len 8 --num-tokens 2",
 }
@@ -35,6 +36,7 @@ ENDS = {r"iron doctor": (0, 1), r"iron tune (?!.*--backend sim)": (0, 1), r"iron
 TEXTS = {
     "manual.txt": "Iron is a metal.\n",
     "module.py": "def f(x):\n    return x\n",
+    "prompt.txt": "The capital of France is\n",
     "questions.txt": "One and one is\nThe capital of France is\n",
     "texts.jsonl": '"a cat"\n{"text": "a dog"}\n',
     "person.json": '{"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}',
